@@ -1,0 +1,254 @@
+# shellcheck shell=bash disable=SC2034
+# Stages, checks and options that the recipes share. A recipe's run.sh reads like this:
+#
+#   . "$root/scripts/stages.sh"
+#   exp_dir=exp/mini data_dirs=(data/mini) help_message="Trains the small demonstration."
+#   parse_options "$@"
+#   if stage_wanted 1 && ! stage_fresh 1 conf/train.yaml "${overrides[@]}"; then
+#       stage_begin 1 "train"
+#       run_logged "$exp_dir/logs/train.log" svt train "${overrides[@]}"
+#       require_file "$exp_dir/model/model.safetensors" "the trained network"
+#       stage_done 1 conf/train.yaml "${overrides[@]}"
+#   fi
+#
+# Needs bash 4.4 or newer, where an empty array may be expanded under `set -u` (macOS: brew install bash).
+
+set -euo pipefail
+
+# What parse_options fills; a recipe sets its own defaults after sourcing this file.
+stage=0         # the first stage to run
+stop_stage=1000 # the last
+exp_dir=""      # where the recipe puts what it makes, the marks of finished stages included
+data_dirs=()    # directories of --data
+overrides=()    # Hydra overrides for svt
+help_message="" # the recipe's own part of --help
+nj=$(getconf _NPROCESSORS_ONLN || echo 1) # parallel jobs
+
+_current_stage="" # the one between stage_begin and stage_done
+_stage_inputs=()  # by stage: the inputs that stage_fresh was given,
+_stage_prints=()  # and their fingerprint when it looked at them
+
+die() {
+    printf '%s: error: %s\n' "${0##*/}" "$*" >&2
+    exit 1
+}
+
+if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 404)); then
+    die "needs bash 4.4 or newer, this is $BASH_VERSION (macOS: brew install bash, then run it with that bash)"
+fi
+
+# ---- options ------------------------------------------------------------------------------------------------------
+
+_print_help() {
+    [[ -z "$help_message" ]] || printf '%s\n\n' "$help_message"
+    cat <<EOF
+usage: ${0##*/} [options] [key=value ...]
+
+  --stage N        begin with stage N ($stage)
+  --stop-stage N   end after stage N ($stop_stage)
+  --data DIR       a data directory; may be given several times (${data_dirs[*]:-none})
+  --exp-dir DIR    where results go (${exp_dir:-none})
+  --nj N           parallel jobs ($nj)
+  --help           this text
+
+Everything else is a Hydra override for svt: key=value, +key=value, ~key.
+A stage that is finished and whose inputs are unchanged is skipped.
+EOF
+}
+
+_whole_number() { # _whole_number OPTION VALUE LEAST: prints it without leading zeros
+    if ! [[ "$2" =~ ^[0-9]{1,9}$ ]] || ((10#$2 < $3)); then
+        die "$1 takes a whole number of $3 or more, found '$2'"
+    fi
+    echo "$((10#$2))"
+}
+
+# Reads the options above into their variables. The first --data replaces the recipe's own data_dirs.
+parse_options() {
+    local option value given=""
+    while (($# > 0)); do
+        option=$1
+        shift
+        case $option in
+            -h | --help)
+                _print_help
+                exit 0
+                ;;
+            --*=*)
+                value=${option#*=}
+                option=${option%%=*}
+                ;;
+            --stage | --stop-stage | --data | --exp-dir | --nj)
+                [[ $# -gt 0 && "$1" != --* ]] || die "$option needs a value"
+                value=$1
+                shift
+                ;;
+        esac
+        case $option in
+            --stage) stage=$(_whole_number "$option" "$value" 0) || exit ;;
+            --stop-stage) stop_stage=$(_whole_number "$option" "$value" 0) || exit ;;
+            --nj) nj=$(_whole_number "$option" "$value" 1) || exit ;;
+            --data)
+                [[ -n "$value" ]] || die "--data needs a value"
+                [[ -n "$given" ]] || data_dirs=()
+                given=yes
+                data_dirs+=("$value")
+                ;;
+            --exp-dir)
+                [[ -n "$value" ]] || die "--exp-dir needs a value"
+                exp_dir=$value
+                ;;
+            -*) die "unknown option '$option': known are --stage --stop-stage --data --exp-dir --nj --help" ;;
+            \~* | *=*) overrides+=("$option") ;;
+            *) die "'$option' is neither an option nor an override (key=value, +key=value, ~key); see --help" ;;
+        esac
+    done
+    ((stage <= stop_stage)) || die "--stage $stage is after --stop-stage $stop_stage: nothing would run"
+}
+
+# ---- stages -------------------------------------------------------------------------------------------------------
+
+stage_wanted() { (($1 >= stage && $1 <= stop_stage)); }
+
+_mark_of() {
+    [[ -n "$exp_dir" ]] || die "exp_dir is not set: name it with --exp-dir DIR"
+    echo "$exp_dir/.stages/$1"
+}
+
+_sha256() {
+    if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi | cut -d ' ' -f 1
+}
+
+# Name, size and time of change of each file directly in a directory.
+_list_directory() {
+    local form=(-f '%N %z %Fm') # BSD
+    ! stat -c %s / >/dev/null 2>&1 || form=(-c '%n %s %.9Y')
+    (CDPATH="" cd -- "$1" && find -L . -maxdepth 1 -type f -exec stat -L "${form[@]}" {} + | LC_ALL=C sort)
+}
+
+# A line for each input: a file is known by its content, a directory by its listing, anything else by itself.
+_fingerprint() {
+    local input sum
+    echo "stage fingerprint 1"
+    for input in "$@"; do
+        if [[ -f "$input" ]]; then
+            sum=$(_sha256 <"$input") || die "cannot read $input"
+            printf 'file %s %q\n' "$sum" "$input"
+        elif [[ -d "$input" ]]; then
+            sum=$(_list_directory "$input" | _sha256) || die "cannot list $input"
+            printf 'directory %s %q\n' "$sum" "$input"
+        else
+            printf 'text %q\n' "$input"
+        fi
+    done
+}
+
+# stage_fresh N INPUT...: whether stage N was finished with just these inputs (files, directories, options).
+# Name what a stage reads, never what it writes.
+stage_fresh() {
+    local number=$1 mark now changed
+    shift
+    mark=$(_mark_of "$number") || exit
+    now=$(_fingerprint "$@") || exit
+    _stage_inputs[number]=$(printf '%q ' "$@")
+    _stage_prints[number]=$now
+    [[ -f "$mark" ]] || return 1
+    if [[ "$(<"$mark")" == "$now" ]]; then
+        echo "=== stage $number: nothing has changed, skipped (to run it all the same: rm '$mark')"
+        return 0
+    fi
+    changed=$(grep -Fxv -f "$mark" <<<"$now" | head -n 1 | sed -E 's/^(file|directory) [0-9a-f]+ /\1 /') || true
+    echo "=== stage $number: runs again, its inputs changed: ${changed:-one was taken away}"
+    return 1
+}
+
+# stage_begin N TITLE: announces the stage; from now on it and all later ones count as unfinished.
+stage_begin() {
+    local number=$1 mark
+    mark=$(_mark_of "$number") || exit
+    _current_stage=$number
+    for mark in "${mark%/*}"/*; do
+        if [[ "${mark##*/}" =~ ^[0-9]+$ ]] && ((${mark##*/} >= number)); then rm -f "$mark"; fi
+    done
+    echo "=== stage $number: $2 ($(date +%H:%M:%S))"
+}
+
+# stage_done N INPUT...: marks the stage as finished. What counts is the inputs as they were when stage_fresh looked at
+# them: a file edited while the stage ran makes it run again.
+stage_done() {
+    local number=$1 mark print
+    shift
+    mark=$(_mark_of "$number") || exit
+    print=${_stage_prints[number]:-}
+    if [[ -z "$print" ]]; then
+        print=$(_fingerprint "$@") || exit
+    elif [[ "${_stage_inputs[number]}" != "$(printf '%q ' "$@")" ]]; then
+        die "stage $number: stage_done names other inputs than stage_fresh did (${_stage_inputs[number]})"
+    fi
+    mkdir -p "${mark%/*}"
+    printf '%s\n' "$print" >"$mark.new"
+    mv -f "$mark.new" "$mark"
+    _current_stage=""
+}
+
+# ---- checks of what a stage made ---------------------------------------------------------------------------------
+
+_what_to_do() {
+    if [[ -n "$_current_stage" ]]; then
+        echo "see the output above, then run again with --stage $_current_stage (if an earlier stage should have" \
+            "made it: rm -r '$exp_dir/.stages' and run without --stage)"
+    else
+        echo "to make everything again: rm -r '$exp_dir/.stages' and run without --stage"
+    fi
+}
+
+# require_file FILE WHAT
+require_file() {
+    [[ -f "$1" ]] || die "$1 is missing, expected $2: $(_what_to_do)"
+    [[ -s "$1" ]] || die "$1 is empty, expected $2: $(_what_to_do)"
+}
+
+# require_lines FILE N WHAT: FILE has exactly N lines.
+require_lines() {
+    local found
+    [[ -f "$1" ]] || die "$1 is missing, expected $2 lines, $3: $(_what_to_do)"
+    found=$(awk 'END { print NR }' <"$1")
+    ((found == $2)) || die "$1 has $found lines, expected $2, $3: $(_what_to_do)"
+}
+
+# run_logged LOG COMMAND...: output on the terminal and appended to LOG; returns the command's status (Ctrl-C: 130).
+run_logged() {
+    local log=$1 statuses errexit=$- interrupted="" old_trap
+    shift
+    mkdir -p "$(dirname -- "$log")"
+    {
+        printf '# %s $' "$(date '+%Y-%m-%d %H:%M:%S')"
+        printf ' %q' "$@"
+        echo
+    } >>"$log"
+    old_trap=$(trap -p INT)
+    # A command that takes Ctrl-C for "save and stop" may exit with 0: the recipe must not go on to the next stage.
+    trap 'interrupted=yes' INT
+    set +e
+    # tee -i outlives Ctrl-C to take the command's last words. Unbuffered, or Python's lines come in blocks.
+    (
+        export PYTHONUNBUFFERED=1
+        set -e
+        "$@"
+    ) 2>&1 | tee -i -a "$log"
+    statuses=("${PIPESTATUS[@]}")
+    [[ "$errexit" != *e* ]] || set -e
+    trap - INT
+    [[ -z "$old_trap" ]] || eval "$old_trap"
+    ((statuses[1] == 0)) || die "cannot write the log $log"
+    if [[ -n "$interrupted" ]]; then
+        echo "${0##*/}: interrupted; output so far is in $log" >&2
+        return 130
+    fi
+    if ((statuses[0] != 0)); then
+        printf '%s: failed with exit code %s:' "${0##*/}" "${statuses[0]}" >&2
+        printf ' %q' "$@" >&2
+        printf '\nits output is in %s\n' "$log" >&2
+    fi
+    return "${statuses[0]}"
+}

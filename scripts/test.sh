@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Sets up .venv with the extras the tests need, then runs pytest on all cores. Arguments go to pytest:
+#   scripts/test.sh tests/scoring -k eer
+# Its exit code is pytest's.
+
+set -euo pipefail
+begin=$SECONDS
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+venv=${SVT_VENV:-$root/.venv}
+[[ "$venv" == /* ]] || venv=$PWD/$venv
+
+bash "$root/scripts/setup.sh" --extras demo,dev
+
+cd "$root"
+# One thread a worker: several workers with a thread a core each are slower than one.
+export OMP_NUM_THREADS=1
+# Tests read Hydra's short messages, not its tracebacks.
+unset HYDRA_FULL_ERROR
+cores=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
+# A worker imports torch (0.5 GB): more than eight cost more than they save.
+workers=$((cores < 8 ? cores : 8))
+
+status=0
+"$venv/bin/python" -m pytest -n "$workers" "$@" || status=$?
+echo "test: $((SECONDS - begin)) s in all, exit code $status"
+exit "$status"

@@ -1,0 +1,1 @@
+"""One file a command: configuration in, library calls, artefacts out."""

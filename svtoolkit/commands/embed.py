@@ -1,0 +1,49 @@
+"""svt embed: embeddings of whole utterances as Kaldi ark/scp."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import torch
+from tqdm import tqdm
+
+from svtoolkit.config import EmbedConfig
+from svtoolkit.data.kaldi_dir import KaldiDir
+from svtoolkit.errors import UserError
+from svtoolkit.scoring.embedding_file import write_embeddings
+from svtoolkit.scoring.speaker_model import SpeakerModel
+
+log = logging.getLogger(__name__)
+
+
+def run(config: EmbedConfig) -> int:
+    """Extract; the exit status is 1 where an utterance has no embedding (the others are written)."""
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    model = SpeakerModel.load(
+        config.model,
+        device=config.device,
+        precision=config.precision,
+        channel=config.channel,
+        resample=config.resample,
+        batch_size=config.batch_size,
+        num_workers=config.num_workers,
+    )
+    utterances = KaldiDir.read(config.data, config.root).utterances()
+    with tqdm(total=len(utterances), unit="utt", desc="embed", dynamic_ncols=True) as bar:
+        extraction = model.extractor.extract(utterances, progress=bar.update)
+        bar.update(len(utterances) - bar.n)
+    if not extraction.utterances:
+        reason = next(iter(extraction.failures.values()), "the data directory is empty")
+        raise UserError(f"{config.data}: no utterance could be embedded; the first reason: {reason}")
+    scp = write_embeddings(config.out, extraction.utterances, extraction.embeddings)
+    log.info(
+        "%d embeddings -> %s; %.0f s of audio in %.1f s, real-time factor %.4f",
+        len(extraction.utterances), scp, extraction.audio_seconds, extraction.wall_seconds, extraction.real_time_factor,
+    )  # fmt: skip
+    for utterance, reason in extraction.failures.items():
+        print(f"failed: {utterance}: {reason}", file=sys.stderr)
+    if extraction.failures:
+        print(f"error: {len(extraction.failures)} of {len(utterances)} utterances have no embedding", file=sys.stderr)
+    return 1 if extraction.failures else 0

@@ -1,0 +1,72 @@
+"""svt score: cosine, S-Norm and AS-Norm scores of a trial list."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from svtoolkit.atomic import atomic_write
+from svtoolkit.config import ScoreConfig
+from svtoolkit.data.kaldi_dir import read_utt2spk
+from svtoolkit.data.trials import hash_trials, read_trials
+from svtoolkit.errors import UserError
+from svtoolkit.scoring.cosine import EmbeddingTable, cosine_scores, mean_embedding, score_trials, speaker_means
+from svtoolkit.scoring.embedding_file import read_embeddings
+from svtoolkit.scoring.normalisation import METHODS, check_disjoint, normalise_scores
+from svtoolkit.scoring.score_file import write_scores
+
+log = logging.getLogger(__name__)
+
+
+def run(config: ScoreConfig) -> int:
+    """Score and write `enrol test score`; how the scores were made goes to <out>.yaml."""
+    if config.normalisation not in ("none", *METHODS):
+        raise UserError(f"normalisation is {config.normalisation!r}, expected none, {', '.join(METHODS)}")
+    trials = read_trials(config.trials)
+    table = read_embeddings(config.embeddings)
+    cohort, mean = _read_cohort(config)
+    missing = 0
+    if config.allow_missing:
+        trials, scores, missing = score_trials(table, trials, mean=mean)
+    else:
+        scores = cosine_scores(table, trials, mean=mean)
+    if cohort is not None and config.normalisation != "none":
+        top_n = config.top_n if config.normalisation == "as-norm" else None
+        scores = normalise_scores(scores, trials, table, cohort, method=config.normalisation, top_n=top_n, mean=mean)
+    write_scores(config.out, trials, scores)
+    facts = {
+        **asdict(config),
+        "trials_sha256": hash_trials(config.trials),
+        "scored": len(trials),
+        "missing": missing,
+        "cohort_speakers": None if cohort is None else len(cohort),
+    }
+    with atomic_write(f"{config.out}.yaml") as stream:
+        yaml.safe_dump(facts, stream, sort_keys=False)
+    log.info("%d trials scored (%s), %d left out -> %s", len(trials), config.normalisation, missing, config.out)
+    return 0
+
+
+def _read_cohort(config: ScoreConfig) -> tuple[EmbeddingTable | None, np.ndarray | None]:
+    """Speaker means of the cohort and, if it is to be subtracted, the mean of all its utterances."""
+    if config.cohort is None:
+        if config.normalisation != "none" or config.subtract_mean:
+            raise UserError(
+                f"normalisation={config.normalisation} subtract_mean={config.subtract_mean} need a cohort; "
+                "give cohort=embeddings.scp and cohort_utt2spk=utt2spk of speakers outside the evaluation"
+            )
+        return None, None
+    if config.cohort_utt2spk is None:
+        raise UserError("cohort is given without cohort_utt2spk; name the utt2spk of the cohort's data directory")
+    utterances = read_embeddings(config.cohort)
+    utt2spk = read_utt2spk(config.cohort_utt2spk)
+    if config.utt2spk is not None:
+        check_disjoint(utt2spk.values(), read_utt2spk(config.utt2spk).values())
+    elif config.normalisation != "none":
+        log.warning("utt2spk is not given: whether cohort and evaluation share speakers is not checked")
+    mean = mean_embedding(utterances) if config.subtract_mean else None
+    return speaker_means(utterances, utt2spk), mean

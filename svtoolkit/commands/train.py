@@ -1,0 +1,20 @@
+"""svt train: a speaker embedding network, end to end."""
+
+from __future__ import annotations
+
+import logging
+
+from svtoolkit.config import TrainConfig
+from svtoolkit.training.experiment import train
+
+log = logging.getLogger(__name__)
+
+
+def run(config: TrainConfig) -> int:
+    """Train; the exit status is 128 + signal where a signal stopped the run."""
+    stopped_by = train(config)
+    if stopped_by is None:
+        log.info("finished: %s", config.exp_dir)
+        return 0
+    log.info("stopped by signal %d, state saved; the same command goes on from here", stopped_by)
+    return 128 + stopped_by

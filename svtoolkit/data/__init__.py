@@ -1,0 +1,1 @@
+"""Corpora as Kaldi data directories, audio by slice, sampling and augmentation."""

@@ -1,0 +1,158 @@
+"""Audio files by slice: only the samples that are wanted are decoded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import soundfile
+import soxr
+
+from svtoolkit.data.threads import map_in_order
+from svtoolkit.errors import UserError
+
+LENGTH_UNKNOWN = 2**62
+"""libsndfile gives SF_COUNT_MAX (2^63 - 1) samples where a FLAC header leaves the length open."""
+
+SHOWN_FAULTS = 3
+"""Files that a message about many broken files names."""
+
+
+@dataclass(frozen=True)
+class AudioInfo:
+    """What the header of a file says: rate in Hz, length in samples a channel, number of channels."""
+
+    sample_rate: int
+    samples: int
+    channels: int
+
+    @property
+    def seconds(self) -> float:
+        return self.samples / self.sample_rate
+
+
+def inspect_audio(path: str | Path) -> AudioInfo:
+    """Read the header of an audio file.
+
+    Raises:
+        UserError: the file is missing or no audio that soundfile (libsndfile) reads.
+    """
+    with open_audio(path) as stream:
+        return AudioInfo(stream.samplerate, stream.frames, stream.channels)
+
+
+@contextmanager
+def open_audio(path: str | Path) -> Iterator[soundfile.SoundFile]:
+    """Open an audio file; what goes wrong with it inside the block becomes a sentence about the file.
+
+    Raises:
+        UserError: the file is missing, no audio that soundfile (libsndfile) reads, broken where it is read, or
+            its header does not say how long it is.
+    """
+    try:
+        stream = soundfile.SoundFile(str(path))
+    except (soundfile.SoundFileError, OSError, TypeError) as error:
+        # TypeError: soundfile takes a name in .raw for headerless samples and asks for their rate.
+        raise _unreadable(path, error) from error
+    with stream:
+        if stream.frames >= LENGTH_UNKNOWN:
+            raise UserError(
+                f"{path}: the header does not say how long the audio is (written to a pipe); expected a length, "
+                "without which no slice can be found; re-encode the file, for example with `flac` or `sox`"
+            )
+        try:
+            yield stream
+        except (soundfile.SoundFileError, OSError) as error:
+            raise _unreadable(path, error) from error
+
+
+def read_audio(
+    path: str | Path,
+    *,
+    sample_rate: int,
+    start: float = 0.0,
+    duration: float | None = None,
+    channel: int | None = None,
+    resample: bool = False,
+) -> np.ndarray:
+    """Decode a stretch of an audio file.
+
+    Args:
+        path: a file of any format that soundfile reads.
+        sample_rate: rate in Hz that the samples must have.
+        start: first sample, in seconds from the beginning of the file.
+        duration: length in seconds; to the end of the file if None.
+        channel: channel to take of a multi-channel file, counted from 0.
+        resample: convert a file of another rate instead of refusing it.
+
+    Returns:
+        float32 samples in [-1, 1], shape (samples,); fewer than asked for where the file ends earlier.
+
+    Raises:
+        UserError: missing or unreadable file, another rate, several channels and none chosen.
+    """
+    if start < 0 or (duration is not None and duration < 0):
+        raise ValueError(f"start and duration must be 0 s or more, found {start} and {duration}")
+    with open_audio(path) as stream:
+        rate = stream.samplerate
+        if rate != sample_rate and not resample:
+            raise UserError(
+                f"{path}: sample rate is {rate} Hz, expected {sample_rate} Hz; "
+                "convert the corpus, set features.sample_rate to its rate, or allow data.resample=true"
+            )
+        if stream.channels > 1 and channel is None:
+            raise UserError(
+                f"{path}: {stream.channels} channels, expected one; choose one with data.channel=0 (counted from 0)"
+            )
+        if channel is not None and not 0 <= channel < stream.channels:
+            raise UserError(f"{path}: there is no channel {channel}, the file has {stream.channels} (counted from 0)")
+        stream.seek(min(round(start * rate), stream.frames))
+        count = -1 if duration is None else round(duration * rate)
+        samples = stream.read(count, dtype="float32", always_2d=True)
+    mono = np.ascontiguousarray(samples[:, channel or 0])
+    return mono if rate == sample_rate else convert_rate(mono, rate, sample_rate)
+
+
+def measure_durations(paths: Mapping[str, Path], *, jobs: int = 1) -> dict[str, float]:
+    """Read the headers of many files.
+
+    Args:
+        paths: any key -> audio file.
+        jobs: files opened at a time.
+
+    Returns:
+        key -> length in seconds, in the order of ``paths``.
+
+    Raises:
+        UserError: files that are missing, unreadable or hold no sample; names the first few and their number.
+    """
+
+    def measure(path: Path) -> float | str:
+        try:
+            return inspect_audio(path).seconds or f"{path}: the file holds no sample; drop or re-create it"
+        except UserError as error:
+            return str(error)
+
+    measured = dict(zip(paths, map_in_order(measure, paths.values(), jobs), strict=True))
+    broken = [result for result in measured.values() if isinstance(result, str)]
+    if broken:
+        more = f"; and {len(broken) - SHOWN_FAULTS} more" if len(broken) > SHOWN_FAULTS else ""
+        raise UserError(
+            f"{len(broken)} of {len(paths)} audio files cannot be used: {'; '.join(broken[:SHOWN_FAULTS])}{more}"
+        )
+    return {key: result for key, result in measured.items() if isinstance(result, float)}
+
+
+def convert_rate(samples: np.ndarray, from_rate: float, to_rate: float) -> np.ndarray:
+    """Band-limited rate conversion by libsoxr (quality HQ): (n,) float32 -> (about n * to / from,) float32."""
+    return soxr.resample(samples, from_rate, to_rate, quality="HQ")
+
+
+def _unreadable(path: str | Path, error: Exception) -> UserError:
+    if not os.path.exists(path):
+        return UserError(f"{path}: there is no such file; check the path and the root of relative paths")
+    return UserError(f"{path}: cannot be read as audio ({error}); re-create the file or drop it from the list")

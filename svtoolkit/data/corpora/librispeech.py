@@ -1,0 +1,56 @@
+"""LibriSpeech: about 1000 hours of read English audiobooks, 2484 speakers, 16 kHz.
+
+Corpus: V. Panayotov, G. Chen, D. Povey, S. Khudanpur, "Librispeech: an ASR corpus based on public domain audio books",
+ICASSP 2015; https://www.openslr.org/12. Licence: CC BY 4.0.
+
+Layout: <subset>/<speaker>/<chapter>/<speaker>-<chapter>-<number>.flac, as the archives unpack; subsets are
+train-clean-100, dev-clean, test-other, ... The folder given is one subset or the folder of several.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from svtoolkit.data.audio import measure_durations
+from svtoolkit.data.kaldi_dir import KaldiDir
+from svtoolkit.errors import UserError
+
+LAYOUT = "<speaker>/<chapter>/<speaker>-<chapter>-<number>.flac"
+
+
+def prepare_librispeech(folder: str | Path, *, jobs: int = 1) -> KaldiDir:
+    """Make a data directory of LibriSpeech or a part of it.
+
+    The utterance id is the name of the file without its extension; it begins with the speaker id and a dash, so that
+    in C locale utterances are sorted by speaker.
+
+    Args:
+        folder: a subset such as train-clean-100, or the folder of several subsets.
+        jobs: headers read at a time.
+
+    Raises:
+        UserError: no such folder or layout, an utterance in two subsets, files that cannot be read.
+    """
+    top = Path(folder)
+    if not top.is_dir():
+        raise UserError(f"{top}: there is no such folder; expected a subset of LibriSpeech or the folder of several")
+    files = sorted(file for pattern in ("*/*/*.flac", "*/*/*/*.flac") for file in top.glob(pattern))
+    if not files:
+        raise UserError(f"{top}: no file is laid out as in LibriSpeech, [<subset>/]{LAYOUT}; give that folder")
+    paths: dict[str, Path] = {}
+    for file in files:
+        if [file.parent.parent.name, file.parent.name] != file.stem.split("-")[:-1]:
+            raise UserError(
+                f"{file}: expected a file named by its folders, {LAYOUT}; for another layout use corpus=folders"
+            )
+        if file.stem in paths:
+            raise UserError(
+                f"utterance {file.stem!r} is both {paths[file.stem]} and {file}; keep one, or prepare a single subset"
+            )
+        paths[file.stem] = file
+    paths = dict(sorted(paths.items()))
+    return KaldiDir(
+        wav_scp={utterance: str(file.absolute()) for utterance, file in paths.items()},
+        utt2spk={utterance: file.parent.parent.name for utterance, file in paths.items()},
+        utt2dur=measure_durations(paths, jobs=jobs),
+    )

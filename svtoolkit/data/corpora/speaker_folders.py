@@ -1,0 +1,122 @@
+"""A folder of recordings, one folder a speaker.
+
+Layout: <folder>/<speaker>/.../<anything>.<wav, flac, ogg, mp3, ...>, audio at any depth below the speaker.
+Corpus and licence are the user's own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import soundfile
+
+from svtoolkit.data.audio import measure_durations
+from svtoolkit.data.kaldi_dir import KaldiDir
+from svtoolkit.errors import UserError
+
+ALIASES = {
+    "aif": "AIFF",
+    "aifc": "AIFF",
+    "oga": "OGG",
+    "opus": "OGG",
+    "snd": "AU",
+    "sph": "NIST",
+}
+"""Extensions that are not the name of their format."""
+
+HEADERLESS = "RAW"
+"""Needs a rate and a sample type that no file says."""
+
+
+def prepare_speaker_folders(folder: str | Path, *, jobs: int = 1) -> KaldiDir:
+    """Make a data directory of one folder a speaker.
+
+    The speaker id is the name of the first-level folder; the utterance id is that name and the path below it without
+    the extension. White space and `/` become `-`. Hidden files and files that are no audio are passed over; links are
+    followed.
+
+    Args:
+        folder: the folder of speaker folders.
+        jobs: headers read at a time.
+
+    Raises:
+        UserError: no such folder, no speaker folder, audio outside a speaker folder, a speaker without audio, two
+            files or speakers that get the same id, files that cannot be read.
+    """
+    top = Path(folder)
+    if not top.is_dir():
+        raise UserError(f"{top}: there is no such folder; expected one folder a speaker in it")
+    extensions = audio_extensions()
+    entries = sorted(entry for entry in top.iterdir() if not entry.name.startswith("."))
+    stray = [entry for entry in entries if entry.is_file() and _extension(entry) in extensions]
+    if stray:
+        raise UserError(
+            f"{stray[0]}: audio outside a speaker folder ({len(stray)} such files); expected {top}/<speaker>/...; "
+            "move it into the folder of its speaker"
+        )
+    speakers: dict[str, Path] = {}
+    utterances: dict[str, Path] = {}
+    utt2spk: dict[str, str] = {}
+    for directory in (entry for entry in entries if entry.is_dir()):
+        speaker = _as_id(directory.name)
+        _claim(speakers, speaker, directory, "speaker")
+        files = list(_files_below(directory))
+        audio = [file for file in files if _extension(file) in extensions]
+        if not audio:
+            raise UserError(f"{directory}: the speaker folder holds no audio{_describe(files)}; add some or remove it")
+        for file in audio:
+            utterance = _as_id(f"{directory.name}/{file.relative_to(directory).with_suffix('').as_posix()}")
+            _claim(utterances, utterance, file, "utterance")
+            utt2spk[utterance] = speaker
+    if not speakers:
+        raise UserError(f"{top}: there is no speaker folder; expected {top}/<speaker>/<audio>")
+    utterances = dict(sorted(utterances.items()))
+    return KaldiDir(
+        wav_scp={utterance: str(file.absolute()) for utterance, file in utterances.items()},
+        utt2spk={utterance: utt2spk[utterance] for utterance in utterances},
+        utt2dur=measure_durations(utterances, jobs=jobs),
+    )
+
+
+def audio_extensions() -> set[str]:
+    """Lower-case extensions, without the dot, of the formats that the installed libsndfile reads with a header."""
+    formats = set(soundfile.available_formats()) - {HEADERLESS}
+    return {name.lower() for name in formats} | {alias for alias, name in ALIASES.items() if name in formats}
+
+
+def _extension(file: Path) -> str:
+    return file.suffix.removeprefix(".").lower()
+
+
+def _as_id(name: str) -> str:
+    return "-".join(name.replace("/", " ").split())
+
+
+def _claim(taken: dict[str, Path], name: str, path: Path, kind: str) -> None:
+    if name in taken:
+        raise UserError(f"{taken[name]} and {path} would both be {kind} {name!r}; rename one of them")
+    taken[name] = path
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """Files at any depth, sorted, hidden ones left out; each folder once, even where links make a loop."""
+    seen: set[tuple[int, int]] = set()
+    for current, folders, names in os.walk(folder, followlinks=True):
+        status = os.stat(current)
+        if (status.st_dev, status.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (Path(current, name) for name in sorted(names) if not name.startswith("."))
+
+
+def _describe(files: list[Path]) -> str:
+    if not files:
+        return ""
+    counts = Counter(file.suffix.lower() or "no extension" for file in files)
+    found = ", ".join(f"{number} with {extension}" for extension, number in sorted(counts.items()))
+    return f" that soundfile reads (found {len(files)} files: {found})"

@@ -1,0 +1,126 @@
+"""Training crops: only the samples of the crop are decoded, and every draw is a function of (seed, epoch, entry)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from svtoolkit.data.audio import convert_rate, read_audio
+from svtoolkit.data.spec_augment import SpecAugment
+from svtoolkit.data.training_set import TrainingSet
+from svtoolkit.errors import UserError
+from svtoolkit.features.fbank import dither_noise
+
+
+class CropBatch(NamedTuple):
+    """Crops on their way to the device.
+
+    Attributes:
+        waveforms: float32, (batch, samples).
+        labels: classes, int64, (batch,).
+        masks: SpecAugment masks, int64, (batch, masks, 2).
+        entries: rows of the training set, int64, (batch,).
+    """
+
+    waveforms: Tensor
+    labels: Tensor
+    masks: Tensor
+    entries: Tensor
+
+
+@dataclass(frozen=True)
+class CropGeometry:
+    """Sizes of a crop: sample rate in Hz, samples, and the frames and bins that become of them."""
+
+    sample_rate: int
+    samples: int
+    frames: int
+    bins: int
+
+
+class CropDataset(Dataset[tuple[np.ndarray, int, np.ndarray, int]]):
+    """Item (epoch, entry) -> (samples, class, masks, entry).
+
+    Args:
+        training_set: what entries mean.
+        geometry: size of the crops.
+        spec_augment: policy of the masks.
+        dither: standard deviation of white noise, in 16-bit units where ``int16_scale``.
+        seed: with epoch and entry it fixes every draw.
+        channel, resample: as for ``read_audio``.
+    """
+
+    def __init__(
+        self,
+        training_set: TrainingSet,
+        geometry: CropGeometry,
+        spec_augment: SpecAugment,
+        *,
+        dither: float,
+        int16_scale: bool,
+        seed: int,
+        channel: int | None = None,
+        resample: bool = False,
+    ) -> None:
+        self.training_set = training_set
+        self.geometry = geometry
+        self.spec_augment = spec_augment
+        self.dither = dither
+        self.int16_scale = int16_scale
+        self.seed = seed
+        self.channel = channel
+        self.resample = resample
+
+    def __len__(self) -> int:
+        return len(self.training_set)
+
+    def __getitem__(self, item: tuple[int, int]) -> tuple[np.ndarray, int, np.ndarray, int]:
+        epoch, entry = item
+        rng = np.random.default_rng([self.seed, epoch, entry])
+        utterance_index, speed, label = self.training_set.entry(entry)
+        samples = self._crop(utterance_index, speed, rng)
+        if self.dither:
+            generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
+            samples = samples + dither_noise(len(samples), self.dither, self.int16_scale, generator).numpy()
+        masks = self.spec_augment.draw(self.geometry.frames, self.geometry.bins, rng)
+        return samples, label, masks, entry
+
+    def _crop(self, utterance_index: int, speed: float, rng: np.random.Generator) -> np.ndarray:
+        """A random stretch, ``speed`` times as fast; an utterance that is too short is repeated."""
+        rate = self.geometry.sample_rate
+        utterance = self.training_set.utterances[utterance_index]
+        available = float(self.training_set.seconds[utterance_index])
+        wanted = math.ceil(self.geometry.samples * speed) / rate
+        start = rng.random() * max(available - wanted, 0.0)
+        samples = read_audio(
+            utterance.path,
+            sample_rate=rate,
+            start=utterance.offset + start,
+            duration=min(wanted, available),
+            channel=self.channel,
+            resample=self.resample,
+        )
+        if not len(samples):
+            raise UserError(
+                f"{utterance.path}: utterance {utterance.utterance_id!r} has no samples at {start:.2f} s of it; "
+                "its duration is given too long: run `svt validate` on the data directory"
+            )
+        if speed != 1.0:
+            samples = convert_rate(samples, rate * speed, rate)
+        return np.resize(samples, self.geometry.samples)
+
+
+def collate_crops(items: list[tuple[np.ndarray, int, np.ndarray, int]]) -> CropBatch:
+    samples, labels, masks, entries = zip(*items, strict=True)
+    return CropBatch(
+        torch.from_numpy(np.stack(samples)),
+        torch.tensor(labels),
+        torch.from_numpy(np.stack(masks)),
+        torch.tensor(entries),
+    )

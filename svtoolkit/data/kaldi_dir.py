@@ -1,0 +1,289 @@
+"""The Kaldi data directory: wav.scp, utt2spk, spk2utt, optional segments, utt2dur and trials.
+
+Contract: https://kaldi-asr.org/doc/data_prep.html. Every table is `key value...`, one entry a line, sorted in C
+locale, keys unique, UTF-8. Two differences from Kaldi, both on purpose: a wav.scp entry is a file, never a piped
+command (a pipe cannot be sought and runs whatever the list says), and relative paths are taken from a root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from svtoolkit.data.tables import (
+    Fault,
+    Segment,
+    format_segment,
+    parse_durations,
+    parse_segments,
+    read_table,
+    write_table,
+)
+from svtoolkit.errors import UserError
+
+__all__ = [
+    "Fault",
+    "KaldiDir",
+    "Segment",
+    "Tables",
+    "Utterance",
+    "invert",
+    "parse_tables",
+    "read_tables",
+    "read_utt2spk",
+    "write_table",
+]
+
+COLUMNS: dict[str, int | None] = {"wav.scp": None, "utt2spk": 2, "segments": 4, "utt2dur": 2}
+"""Columns of each table, key included; None: the rest of the line is one value."""
+
+PIPE_REMEDY = (
+    "piped commands are not run: they cannot be read by slice and would execute whatever the list holds; "
+    "write the audio to files once and list those"
+)
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """Where the samples of one utterance are.
+
+    Attributes:
+        offset: where it begins in the file, in seconds.
+        duration: its length in seconds; None where no table says it.
+        whole_file: it is all of the file, so that ``duration`` is information and no limit.
+    """
+
+    utterance_id: str
+    speaker: str
+    path: Path
+    offset: float = 0.0
+    duration: float | None = None
+    whole_file: bool = True
+
+
+@dataclass
+class KaldiDir:
+    """The tables of one data directory, in memory.
+
+    Attributes:
+        wav_scp: recording id -> path as written in the list (the utterance id where there are no segments).
+        utt2spk: utterance id -> speaker id.
+        segments: utterance id -> stretch of a recording; empty where every recording is one utterance.
+        utt2dur: utterance id -> duration in seconds; empty where unknown.
+        root: folder that relative paths of wav.scp are taken from.
+    """
+
+    wav_scp: dict[str, str] = field(default_factory=dict)
+    utt2spk: dict[str, str] = field(default_factory=dict)
+    segments: dict[str, Segment] = field(default_factory=dict)
+    utt2dur: dict[str, float] = field(default_factory=dict)
+    root: Path = Path()
+
+    @classmethod
+    def read(cls, path: str | Path, root: str | Path | None = None) -> KaldiDir:
+        """Read a data directory, refusing the first fault of its tables (audio is not opened).
+
+        Args:
+            path: the data directory.
+            root: folder that relative paths are taken from; the working directory if None.
+
+        Raises:
+            UserError: a table is missing or malformed; the sentence names file, line and remedy.
+        """
+        kaldi_dir, faults = read_tables(path, root)
+        fatal = [fault for fault in faults if fault.code not in ("unsorted", "no-spk2utt")]
+        if fatal:
+            more = f" ({len(fatal) - 1} more; `svt validate {path}` lists all)" if len(fatal) > 1 else ""
+            raise UserError(f"{Path(path)}/{fatal[0]}{more}")
+        return kaldi_dir
+
+    @property
+    def spk2utt(self) -> dict[str, list[str]]:
+        """Speaker id -> its utterance ids, both in C-locale order."""
+        return invert(self.utt2spk)
+
+    @property
+    def speakers(self) -> list[str]:
+        return sorted(set(self.utt2spk.values()))
+
+    def audio_path(self, recording: str) -> Path:
+        path = Path(self.wav_scp[recording])
+        return path if path.is_absolute() else self.root / path
+
+    def utterance(self, utterance_id: str) -> Utterance:
+        segment = self.segments.get(utterance_id)
+        recording = segment.recording if segment else utterance_id
+        start = segment.start if segment else 0.0
+        duration = self.utt2dur.get(utterance_id)
+        if segment and segment.end is not None:
+            duration = segment.end - segment.start
+        path, speaker = self.audio_path(recording), self.utt2spk[utterance_id]
+        return Utterance(utterance_id, speaker, path, start, duration, whole_file=segment is None)
+
+    def utterances(self) -> list[Utterance]:
+        """All utterances in C-locale order of their ids."""
+        return [self.utterance(utterance_id) for utterance_id in sorted(self.utt2spk)]
+
+    def subset(self, utterance_ids: Iterable[str]) -> KaldiDir:
+        """The data directory of these utterances alone."""
+        kept = set(utterance_ids)
+        segments = {utt: segment for utt, segment in self.segments.items() if utt in kept}
+        recordings = {segment.recording for segment in segments.values()} if self.segments else kept
+        return KaldiDir(
+            wav_scp={rec: path for rec, path in self.wav_scp.items() if rec in recordings},
+            utt2spk={utt: speaker for utt, speaker in self.utt2spk.items() if utt in kept},
+            segments=segments,
+            utt2dur={utt: seconds for utt, seconds in self.utt2dur.items() if utt in kept},
+            root=self.root,
+        )
+
+    def write(self, path: str | Path) -> None:
+        """Write all tables, sorted, paths made absolute; each file is replaced in one step."""
+        folder = Path(path)
+        paths = {rec: str(self.audio_path(rec).absolute()) for rec in self.wav_scp}
+        write_table(folder / "wav.scp", paths)
+        write_table(folder / "utt2spk", self.utt2spk)
+        write_table(folder / "spk2utt", {spk: " ".join(utts) for spk, utts in self.spk2utt.items()})
+        for name, table in (
+            ("segments", {utt: format_segment(segment) for utt, segment in self.segments.items()}),
+            # repr: the shortest digits that give the same number back, so that no sample is lost or won.
+            ("utt2dur", {utt: repr(float(seconds)) for utt, seconds in self.utt2dur.items()}),
+        ):
+            if table:
+                write_table(folder / name, table)
+            else:
+                (folder / name).unlink(missing_ok=True)
+
+
+def invert(utt2spk: Mapping[str, str]) -> dict[str, list[str]]:
+    """Speaker id -> sorted utterance ids, speakers sorted."""
+    spk2utt: dict[str, list[str]] = {speaker: [] for speaker in sorted(set(utt2spk.values()))}
+    for utterance in sorted(utt2spk):
+        spk2utt[utt2spk[utterance]].append(utterance)
+    return spk2utt
+
+
+def read_utt2spk(path: str | Path) -> dict[str, str]:
+    """Read one utt2spk file: utterance id -> speaker id.
+
+    Raises:
+        UserError: missing, empty or malformed; names file and line.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise UserError(f"{file}: there is no such file; expected lines `utterance speaker`")
+    faults: list[Fault] = []
+    table = read_table(file, faults, columns=2)
+    fatal = [fault for fault in faults if fault.code != "unsorted"]
+    if fatal:
+        raise UserError(f"{file.parent}/{fatal[0]}")
+    return {utterance: speaker for utterance, (_, speaker) in table.items()}
+
+
+@dataclass
+class Tables:
+    """A data directory as far as its tables could be read.
+
+    Attributes:
+        kaldi_dir: the entries that are well-formed.
+        faults: everything wrong with the tables.
+        lines: file name -> key -> line number.
+    """
+
+    kaldi_dir: KaldiDir
+    faults: list[Fault]
+    lines: dict[str, dict[str, int]]
+
+    def where(self, name: str, key: str) -> str:
+        line = self.lines.get(name, {}).get(key)
+        return name if line is None else f"{name}:{line}"
+
+
+def read_tables(path: str | Path, root: str | Path | None = None) -> tuple[KaldiDir, list[Fault]]:
+    """Read the tables of a data directory and list everything wrong with them; audio is not opened.
+
+    Returns:
+        the directory as far as it could be read (the first of duplicate entries wins), and its faults.
+    """
+    tables = parse_tables(path, root)
+    return tables.kaldi_dir, tables.faults
+
+
+def parse_tables(path: str | Path, root: str | Path | None = None) -> Tables:
+    """Read the tables of a data directory, remembering where each entry stands; audio is not opened.
+
+    Raises:
+        UserError: there is no such folder.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        raise UserError(f"{folder}: there is no such data directory; expected a folder with wav.scp and utt2spk")
+    faults: list[Fault] = []
+    for name in ("wav.scp", "utt2spk"):
+        if not (folder / name).is_file():
+            faults.append(Fault("missing-table", name, "the file is missing; every data directory needs it"))
+    raw = {name: read_table(folder / name, faults, columns) for name, columns in COLUMNS.items()}
+    kaldi_dir = KaldiDir(
+        wav_scp={rec: path for rec, (_, path) in raw["wav.scp"].items()},
+        utt2spk={utt: speaker for utt, (_, speaker) in raw["utt2spk"].items()},
+        segments=parse_segments(raw["segments"], faults),
+        utt2dur=parse_durations(raw["utt2dur"], faults),
+        root=Path(root) if root is not None else Path(),
+    )
+    lines = {name: {key: line for key, (line, _) in table.items()} for name, table in raw.items()}
+    tables = Tables(kaldi_dir, faults, lines)
+    for recording, location in kaldi_dir.wav_scp.items():
+        if location.endswith("|") or location.startswith("|"):
+            where = tables.where("wav.scp", recording)
+            faults.append(Fault("pipe", where, f"{location!r} is a command; {PIPE_REMEDY}", recording))
+    faults += _cross_check(tables, (folder / "segments").is_file())
+    faults += _check_spk2utt(folder / "spk2utt", kaldi_dir.utt2spk)
+    # A wrong duration costs no utterance: it can be measured again.
+    tables.faults = [replace(f, utterance=None) if f.where.startswith("utt2dur") else f for f in faults]
+    return tables
+
+
+def _cross_check(tables: Tables, segmented: bool) -> list[Fault]:
+    """Ids that stand in one table and are missing in another."""
+    kaldi_dir = tables.kaldi_dir
+    faults = []
+    listed = "segments" if segmented else "wav.scp"
+    audio: Mapping[str, object] = kaldi_dir.segments if segmented else kaldi_dir.wav_scp
+
+    def add(code: str, table: str, utterance: str, message: str) -> None:
+        faults.append(Fault(code, tables.where(table, utterance), f"{utterance!r} {message}", utterance))
+
+    for utterance in kaldi_dir.utt2spk:
+        if utterance not in audio:
+            add("no-audio-entry", "utt2spk", utterance, f"is not in {listed}; add it there or drop it here")
+    for utterance in audio:
+        if utterance not in kaldi_dir.utt2spk:
+            add("no-speaker", listed, utterance, "is not in utt2spk; say whose speech it is or drop it")
+    for utterance, segment in kaldi_dir.segments.items():
+        if segment.recording not in kaldi_dir.wav_scp:
+            message = f"names recording {segment.recording!r}, which is not in wav.scp; add it there or drop it here"
+            add("no-recording", "segments", utterance, message)
+    for utterance in kaldi_dir.utt2dur:
+        if utterance not in kaldi_dir.utt2spk:
+            add("unknown-duration", "utt2dur", utterance, "is not in utt2spk; drop it here")
+    if kaldi_dir.utt2dur:
+        for utterance in kaldi_dir.utt2spk:
+            if utterance not in kaldi_dir.utt2dur:
+                add("no-duration", "utt2dur", utterance, "is not in utt2dur; complete the table or delete it")
+    return faults
+
+
+def _check_spk2utt(path: Path, utt2spk: Mapping[str, str]) -> list[Fault]:
+    if not path.is_file():
+        return [Fault("no-spk2utt", path.name, "the file is missing; `svt validate --fix` writes it")]
+    faults: list[Fault] = []
+    table = {speaker: value.split() for speaker, (_, value) in read_table(path, faults).items()}
+    # Its keys are speakers, and the table can be rewritten from utt2spk: nothing has to be dropped for it.
+    faults = [replace(fault, utterance=None) for fault in faults]
+    expected = invert(utt2spk)
+    for speaker in sorted(set(table) | set(expected)):
+        if sorted(table.get(speaker, [])) != expected.get(speaker, []):
+            message = f"the utterances of {speaker!r} differ from those of utt2spk; rewrite it from utt2spk"
+            faults.append(Fault("spk2utt-mismatch", path.name, message))
+    return faults

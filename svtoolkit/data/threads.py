@@ -1,0 +1,44 @@
+"""Work on many files at a time. Threads suffice: libsndfile decodes without holding the interpreter's lock."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from svtoolkit.errors import UserError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+AHEAD = 16
+"""Items submitted ahead of the result that is waited for, a thread: a corpus of millions needs no million futures."""
+
+
+def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], jobs: int) -> Iterator[Result]:
+    """Apply ``function`` to every item with ``jobs`` threads; results come in the order of the items.
+
+    Raises:
+        UserError: ``jobs`` is below 1.
+    """
+    if jobs < 1:
+        raise UserError(f"jobs is {jobs}, expected 1 or more")
+    if jobs == 1:
+        return map(function, items)
+    return _map_in_pool(function, items, jobs)
+
+
+def _map_in_pool(function: Callable[[Item], Result], items: Iterable[Item], jobs: int) -> Iterator[Result]:
+    pool = ThreadPoolExecutor(jobs)
+    pending: deque[Future[Result]] = deque()
+    try:
+        for item in items:
+            pending.append(pool.submit(function, item))
+            if len(pending) > AHEAD * jobs:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        # After an error or Ctrl-C nothing that is still queued is begun.
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,114 @@
+"""The training set as arrays: every (utterance, speed) is one entry, every (speaker, speed) one class."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from svtoolkit.data.audio import inspect_audio
+from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
+from svtoolkit.errors import UserError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """Utterances, their durations and classes.
+
+    Attributes:
+        utterances: in C-locale order of their ids.
+        seconds: duration of each, float64, shape (utterances,).
+        speaker_index: of each, int64, shape (utterances,); speakers counted in sorted order.
+        speakers: speaker ids, sorted.
+        speeds: speed factors; class of (speaker, speed) = speaker index + speakers * speed index.
+    """
+
+    utterances: Sequence[Utterance]
+    seconds: np.ndarray
+    speaker_index: np.ndarray
+    speakers: Sequence[str]
+    speeds: tuple[float, ...]
+
+    @classmethod
+    def build(cls, kaldi_dir: KaldiDir, *, speeds: Sequence[float], min_seconds: float) -> TrainingSet:
+        """Take the utterances of a data directory that are long enough.
+
+        Durations come from segments or utt2dur, and from the header of the file where both are silent.
+
+        Raises:
+            UserError: a speed that is not above 0 or stands twice, or nothing left.
+        """
+        if not speeds or min(speeds) <= 0 or len(set(speeds)) != len(speeds):
+            raise UserError(
+                f"data.speeds is {list(speeds)}, expected different factors above 0, such as [1.0, 0.9, 1.1]"
+            )
+        utterances, seconds = [], []
+        for utterance in kaldi_dir.utterances():
+            duration = utterance.duration
+            if duration is None:
+                duration = inspect_audio(utterance.path).seconds - utterance.offset
+            if duration >= min_seconds:
+                utterances.append(utterance)
+                seconds.append(duration)
+        dropped = len(kaldi_dir.utt2spk) - len(utterances)
+        if dropped:
+            log.info(
+                "%d of %d utterances are shorter than %g s and left out", dropped, dropped + len(seconds), min_seconds
+            )
+        if not utterances:
+            raise UserError(
+                f"no training utterance of {min_seconds} s or more is left; check the data or data.min_seconds"
+            )
+        speakers = sorted({utterance.speaker for utterance in utterances})
+        index = {speaker: number for number, speaker in enumerate(speakers)}
+        speaker_index = np.array([index[utterance.speaker] for utterance in utterances], dtype=np.int64)
+        return cls(utterances, np.array(seconds), speaker_index, speakers, tuple(speeds))
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.speakers) * len(self.speeds)
+
+    def __len__(self) -> int:
+        """Number of entries: utterances x speeds."""
+        return len(self.utterances) * len(self.speeds)
+
+    def entry(self, index: int) -> tuple[int, float, int]:
+        """Entry -> (utterance index, speed, class)."""
+        speed_index, utterance_index = divmod(index, len(self.utterances))
+        label = int(self.speaker_index[utterance_index]) + len(self.speakers) * speed_index
+        return utterance_index, self.speeds[speed_index], label
+
+    def fingerprint(self) -> str:
+        """Changes whenever an entry would mean another crop or class: guards a resumed run."""
+        digest = hashlib.sha256(repr(self.speeds).encode())
+        for utterance, seconds in zip(self.utterances, self.seconds, strict=True):
+            digest.update(f"{utterance.utterance_id} {utterance.speaker} {seconds:.4f}\n".encode())
+        return digest.hexdigest()
+
+
+def hold_out_speakers(kaldi_dir: KaldiDir, *, speakers: int, seed: int) -> tuple[KaldiDir, KaldiDir]:
+    """Split off speakers for validation.
+
+    Returns:
+        (what is left for training, the held-out speakers), drawn among those with two utterances or more.
+
+    Raises:
+        UserError: not enough such speakers, or none would be left to train on.
+    """
+    spk2utt = kaldi_dir.spk2utt
+    candidates = [speaker for speaker, utterances in spk2utt.items() if len(utterances) > 1]
+    if len(candidates) < speakers or len(spk2utt) - speakers < 2:
+        raise UserError(
+            f"validation.speakers is {speakers}, but of {len(spk2utt)} training speakers {len(candidates)} have two "
+            "utterances and two speakers must be left to train on; lower it (0: no validation)"
+        )
+    held = set(random.Random(seed).sample(candidates, speakers))
+    train = [utterance for utterance, speaker in kaldi_dir.utt2spk.items() if speaker not in held]
+    validation = [utterance for utterance, speaker in kaldi_dir.utt2spk.items() if speaker in held]
+    return kaldi_dir.subset(train), kaldi_dir.subset(validation)

@@ -1,0 +1,290 @@
+"""Everything that is wrong with a data directory, found before a training run finds it.
+
+The checks of tables follow Kaldi's utils/validate_data_dir.sh; those of audio, of trials and of speakers shared with
+another directory go beyond it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from svtoolkit.data.audio_survey import SILENCE_DBFS, Extent, Survey, survey_recording
+from svtoolkit.data.kaldi_dir import Fault, KaldiDir, Segment, Tables, parse_tables
+from svtoolkit.data.tables import read_table
+from svtoolkit.data.threads import map_in_order
+from svtoolkit.data.trials import TRIAL_FORM, parse_trial, trial_lines
+from svtoolkit.errors import UserError
+
+DURATION_TOLERANCE = 0.05
+"""Seconds that utt2dur, the end of a segment or the header may differ from the audio: rounding in other tools ..."""
+
+RELATIVE_TOLERANCE = 0.01
+"""... or, where it is more, this share of the duration (utt2dur only)."""
+
+
+@dataclass
+class Validation:
+    """What `validate` found.
+
+    Attributes:
+        faults: in the order of the tables, then of the recordings, the trial lists and the other directories.
+        rates: sample rate in Hz -> recordings; empty if audio was not opened.
+        durations: utterance -> seconds that its audio holds; empty if audio was not opened.
+        speakers: number of speakers in utt2spk.
+        utterances: number of utterances in utt2spk.
+        hours: of all utterances: of their audio or, if audio was not opened, by the tables.
+    """
+
+    faults: list[Fault] = field(default_factory=list)
+    rates: Counter[int] = field(default_factory=Counter)
+    durations: dict[str, float] = field(default_factory=dict)
+    speakers: int = 0
+    utterances: int = 0
+    hours: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        return not self.faults
+
+
+def validate(
+    path: str | Path,
+    *,
+    root: str | Path | None = None,
+    sample_rate: int | None = None,
+    channel: int | None = None,
+    check_audio: bool = True,
+    against: Sequence[str | Path] = (),
+    jobs: int = 1,
+    progress: Callable[[int], object] | None = None,
+) -> Validation:
+    """Check a data directory and list all its faults.
+
+    Args:
+        path: the data directory.
+        root: folder that relative paths of wav.scp are taken from; the working directory if None.
+        sample_rate: rate in Hz that all audio must have; the one that most recordings have if None.
+        channel: channel of multi-channel files, counted from 0; such files are a fault if None.
+        check_audio: decode every recording (once); the tables alone if False.
+        against: data directories that may share no speaker and no utterance id with this one.
+        jobs: recordings decoded at a time; the result does not depend on it.
+        progress: called with the number of recordings that are done.
+
+    Raises:
+        UserError: ``path`` or a directory of ``against`` cannot be read at all, or options that do not go together.
+    """
+    _check_options(sample_rate, channel, check_audio)
+    tables = parse_tables(path, root)
+    kaldi_dir = tables.kaldi_dir
+    validation = Validation(
+        faults=list(tables.faults), speakers=len(kaldi_dir.speakers), utterances=len(kaldi_dir.utt2spk)
+    )
+    if check_audio:
+        checks = AudioChecks(tables, sample_rate, channel, validation)
+        checks.run(jobs, progress)
+        validation.hours = sum(validation.durations.values()) / 3600
+    else:
+        durations = (kaldi_dir.utterance(utt).duration for utt in kaldi_dir.utt2spk if _is_listed(kaldi_dir, utt))
+        validation.hours = sum(duration or 0.0 for duration in durations) / 3600
+    for trials in find_trials(path):
+        validation.faults += _check_trials(trials, kaldi_dir.utt2spk)
+    for other in against:
+        validation.faults += _compare(tables, Path(other))
+    return validation
+
+
+def find_trials(path: str | Path) -> list[Path]:
+    """The trial lists of a data directory: `trials` and `trials_*`."""
+    files = (file for file in Path(path).glob("trials*") if file.is_file())
+    return sorted(file for file in files if file.name == "trials" or file.name.startswith("trials_"))
+
+
+def _check_options(sample_rate: int | None, channel: int | None, check_audio: bool) -> None:
+    if not check_audio and (sample_rate is not None or channel is not None):
+        raise UserError("sample_rate and channel are checked in the audio; leave them out or set check_audio=true")
+    if sample_rate is not None and sample_rate <= 0:
+        raise UserError(f"sample_rate is {sample_rate}, expected a rate in Hz such as 16000")
+    if channel is not None and channel < 0:
+        raise UserError(f"channel is {channel}, expected 0 or more (channels are counted from 0)")
+
+
+def _is_listed(kaldi_dir: KaldiDir, utterance: str) -> bool:
+    segment = kaldi_dir.segments.get(utterance)
+    return (segment.recording if segment else utterance) in kaldi_dir.wav_scp
+
+
+@dataclass
+class AudioChecks:
+    """Decodes the recordings of a directory and adds what is wrong with them to a `Validation`."""
+
+    tables: Tables
+    sample_rate: int | None
+    channel: int | None
+    validation: Validation
+
+    def run(self, jobs: int, progress: Callable[[int], object] | None) -> None:
+        kaldi_dir = self.tables.kaldi_dir
+        piped = {fault.utterance for fault in self.tables.faults if fault.code == "pipe"}
+        recordings = [recording for recording in sorted(kaldi_dir.wav_scp) if recording not in piped]
+        stretches = self._stretches()
+
+        def survey(recording: str) -> Survey:
+            return survey_recording(kaldi_dir.audio_path(recording), stretches[recording], self.channel)
+
+        rates: dict[str, int] = {}
+        faults: dict[str, list[Fault]] = {}
+        for done, (recording, found) in enumerate(
+            zip(recordings, map_in_order(survey, recordings, jobs), strict=True), start=1
+        ):
+            faults[recording] = list(self._check(recording, found))
+            if found.info is not None:
+                rates[recording] = found.info.sample_rate
+            if progress is not None:
+                progress(done)
+        self.validation.rates = Counter(rates.values())
+        # The rate to expect is known only now that all recordings are.
+        for recording in recordings:
+            self.validation.faults += self._check_rate(recording, rates.get(recording)) + faults[recording]
+
+    def _stretches(self) -> dict[str, dict[str, tuple[float, float | None]]]:
+        """Recording -> utterance -> (start, end); a recording without utterances is one stretch."""
+        kaldi_dir = self.tables.kaldi_dir
+        stretches: dict[str, dict[str, tuple[float, float | None]]] = {rec: {} for rec in kaldi_dir.wav_scp}
+        for utterance, segment in kaldi_dir.segments.items():
+            if segment.recording in stretches:
+                stretches[segment.recording][utterance] = (segment.start, segment.end)
+        return {recording: found or {recording: (0.0, None)} for recording, found in stretches.items()}
+
+    def _check(self, recording: str, survey: Survey) -> Iterator[Fault]:
+        where = self.tables.where("wav.scp", recording)
+        path = self.tables.kaldi_dir.audio_path(recording)
+        if survey.missing:
+            remedy = "check the path"
+            if not Path(self.tables.kaldi_dir.wav_scp[recording]).is_absolute():
+                remedy = "the list has a relative path: give the root it is taken from, or check the path"
+            yield Fault("missing-audio", where, f"{recording!r}: there is no file {path}; {remedy}", recording)
+            return
+        if survey.problem is not None or survey.info is None:
+            yield Fault("unreadable-audio", where, f"{recording!r}: {survey.problem}", recording)
+            return
+        info = survey.info
+        if survey.samples == 0:
+            message = f"{recording!r}: {path} holds no sample; re-create the file or drop it"
+            yield Fault("empty-audio", where, message, recording)
+            return
+        if info.samples - survey.samples > DURATION_TOLERANCE * info.sample_rate:
+            message = (
+                f"{recording!r}: {path} ends after {survey.samples / info.sample_rate:.2f} s, its header says "
+                f"{info.seconds:.2f} s; the file is cut off: re-create it or drop it"
+            )
+            yield Fault("truncated-audio", where, message, recording)
+        if info.channels > 1 and self.channel is None:
+            message = f"{recording!r}: {info.channels} channels, expected one; choose one with channel=0"
+            yield Fault("multi-channel", where, message, recording)
+        if self.channel is not None and self.channel >= info.channels:
+            message = f"{recording!r}: there is no channel {self.channel}, the file has {info.channels}, from 0"
+            yield Fault("no-channel", where, message, recording)
+        segments = self.tables.kaldi_dir.segments
+        for key, extent in survey.extents.items():
+            yield from self._check_stretch(
+                key, extent, segments.get(key), survey.samples / info.sample_rate, info.sample_rate
+            )
+
+    def _check_stretch(
+        self, key: str, extent: Extent, segment: Segment | None, length: float, sample_rate: int
+    ) -> Iterator[Fault]:
+        """The samples of one utterance, or of a recording without utterances."""
+        where = self.tables.where("wav.scp" if segment is None else "segments", key)
+        if segment is not None and (
+            not extent.samples or (segment.end is not None and segment.end > length + DURATION_TOLERANCE)
+        ):
+            end = "its end" if segment.end is None else f"{segment.end:g} s"
+            message = (
+                f"{key!r} runs from {segment.start:g} s to {end}, but recording {segment.recording!r} "
+                f"is {length:.2f} s long; correct the segment or drop it"
+            )
+            yield Fault("beyond-end", where, message, key)
+            return
+        if not extent.finite:
+            yield Fault("not-finite", where, f"{key!r} has samples that are NaN or infinite; re-create the file", key)
+        elif extent.peak_dbfs < SILENCE_DBFS:
+            message = (
+                f"{key!r} is silent: its peak is {extent.peak_dbfs:.0f} dBFS, expected {SILENCE_DBFS:.0f} or more; "
+                "drop it or record it again"
+            )
+            yield Fault("silent-audio", where, message, key)
+        if key not in self.tables.kaldi_dir.utt2spk:
+            return
+        measured = extent.samples / sample_rate
+        self.validation.durations[key] = measured
+        listed = self.tables.kaldi_dir.utt2dur.get(key)
+        if listed is not None and abs(listed - measured) > max(DURATION_TOLERANCE, RELATIVE_TOLERANCE * measured):
+            message = f"{key!r} is {measured:.3f} s long, the table says {listed:g} s; measure it again"
+            yield Fault("wrong-duration", self.tables.where("utt2dur", key), message)
+
+    def _check_rate(self, recording: str, rate: int | None) -> list[Fault]:
+        rates = self.validation.rates
+        if rate is None:
+            return []
+        expected = self.sample_rate or max(rates, key=lambda candidate: (rates[candidate], candidate))
+        if rate == expected:
+            return []
+        histogram = ", ".join(f"{found} Hz: {rates[found]}" for found in sorted(rates))
+        message = (
+            f"{recording!r} has {rate} Hz, expected {expected} Hz (recordings: {histogram}); "
+            "convert the file or drop it"
+        )
+        return [Fault("sample-rate", self.tables.where("wav.scp", recording), message, recording)]
+
+
+def _check_trials(path: Path, utt2spk: Mapping[str, str]) -> list[Fault]:
+    faults: list[Fault] = []
+    classes: Counter[bool] = Counter()
+    unknown: set[str] = set()
+    for number, line in trial_lines(path):
+        where = f"{path.name}:{number}"
+        trial = parse_trial(line)
+        if trial is None:
+            faults.append(Fault("malformed-trial", where, f"found {line!r}, expected {TRIAL_FORM}"))
+            continue
+        enrol, test, target = trial
+        classes[target] += 1
+        absent = [utterance for utterance in dict.fromkeys((enrol, test)) if utterance not in utt2spk]
+        for utterance in absent:
+            if utterance not in unknown:
+                message = f"{utterance!r} is not in utt2spk; drop its trials or add the utterance"
+                faults.append(Fault("unknown-trial-utterance", where, message))
+        unknown.update(absent)
+        if not absent and (utt2spk[enrol] == utt2spk[test]) != target:
+            message = f"found {line!r}, but by utt2spk the speakers are {utt2spk[enrol]!r} and {utt2spk[test]!r}"
+            faults.append(Fault("trial-label", where, f"{message}; correct the label or utt2spk"))
+    for target, name in ((True, "target"), (False, "nontarget")):
+        if not classes[target]:
+            message = f"there is no {name} trial; an error rate needs both kinds"
+            faults.append(Fault("one-class-trials", path.name, message))
+    return faults
+
+
+def _compare(tables: Tables, other: Path) -> list[Fault]:
+    """Speakers and utterance ids that stand in both directories."""
+    if not (other / "utt2spk").is_file():
+        raise UserError(f"{other}: there is no utt2spk to compare with; expected a Kaldi data directory")
+    theirs = {utterance: speaker for utterance, (_, speaker) in read_table(other / "utt2spk", [], 2).items()}
+    speakers = set(theirs.values())
+    count: defaultdict[str, list[str]] = defaultdict(list)
+    for utterance, speaker in tables.kaldi_dir.utt2spk.items():
+        if speaker in speakers:
+            count[speaker].append(utterance)
+    faults = []
+    for speaker in sorted(count):
+        where = tables.where("utt2spk", count[speaker][0])
+        number = len(count[speaker])
+        message = f"speaker {speaker!r} ({number} utterances) is also in {other}; a speaker may stand in one only"
+        faults.append(Fault("shared-speaker", where, message, speaker=speaker))
+    for utterance in sorted(set(tables.kaldi_dir.utt2spk) & set(theirs)):
+        message = f"utterance {utterance!r} is also in {other}; ids must differ"
+        faults.append(Fault("shared-utterance", tables.where("utt2spk", utterance), message, utterance))
+    return faults

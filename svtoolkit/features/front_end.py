@@ -1,0 +1,120 @@
+"""The front end of every network: waveforms in, mean-normalised log-mel features out."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from svtoolkit.features.fbank import FilterBank, FilterBankOptions
+from svtoolkit.features.torchaudio_backend import TorchaudioFilterBank
+
+BACKENDS: dict[str, type[FilterBank] | type[TorchaudioFilterBank]] = {
+    "torch": FilterBank,
+    "torchaudio": TorchaudioFilterBank,
+}
+
+
+class FrontEnd(nn.Module):
+    """A filter bank, always in float32, and the removal of the mean over time.
+
+    It has no parameters and no state to store: its options are part of a model's released form.
+    """
+
+    def __init__(self, options: FilterBankOptions, filter_bank: nn.Module, *, remove_mean: bool) -> None:
+        super().__init__()
+        self.options = options
+        self.filter_bank = filter_bank
+        self.remove_mean = remove_mean
+
+    @property
+    def sample_rate(self) -> int:
+        """Hz."""
+        return self.options.sample_rate
+
+    @property
+    def num_bins(self) -> int:
+        return self.options.num_bins
+
+    def num_frames(self, samples: int) -> int:
+        """Frames made of so many samples; 0 if they are fewer than one window, which ``forward`` refuses."""
+        return self.options.num_frames(samples)
+
+    def num_samples(self, frames: int) -> int:
+        """Fewest samples that give so many frames: 200 frames of 25/10 ms at 16 kHz are 32240 samples."""
+        return self.options.num_samples(frames)
+
+    def forward(self, waveforms: Tensor) -> Tensor:
+        """Compute the features of utterances or crops of equal length.
+
+        The same input gives the same output in training and in evaluation.
+
+        Args:
+            waveforms: (batch, samples) in [-1, 1], of a floating-point type.
+
+        Returns:
+            float32, (batch, frames, bins), inside autocast too.
+
+        Raises:
+            ValueError: another shape, integer samples, or fewer samples than one window.
+        """
+        if waveforms.ndim != 2 or not len(waveforms) or not waveforms.is_floating_point():
+            raise ValueError(
+                f"waveforms are {waveforms.dtype} of shape {tuple(waveforms.shape)}, "
+                "expected floating-point samples in [-1, 1] of shape (batch, samples)"
+            )
+        if self.num_frames(waveforms.shape[1]) < 1:
+            raise ValueError(
+                f"waveforms of {waveforms.shape[1]} samples are shorter than one window of "
+                f"{self.options.window_samples} samples ({self.options.frame_length_ms:g} ms at {self.sample_rate} Hz)"
+            )
+        with torch.autocast(waveforms.device.type, enabled=False):
+            features = self.filter_bank(waveforms.float())
+            return features - features.mean(dim=1, keepdim=True) if self.remove_mean else features
+
+
+def build_front_end(
+    *,
+    backend: str = "torch",
+    sample_rate: int = 16000,
+    num_bins: int = 80,
+    frame_length_ms: float = 25.0,
+    frame_shift_ms: float = 10.0,
+    window: str = "hamming",
+    preemphasis: float = 0.97,
+    low_freq: float = 20.0,
+    high_freq: float = 0.0,
+    int16_scale: bool = True,
+    remove_mean: bool = True,
+) -> FrontEnd:
+    """Build the front end; the defaults are those of WeSpeaker's VoxCeleb recipes.
+
+    Args:
+        backend: ``torch``, or ``torchaudio`` where it can be imported.
+        sample_rate: Hz.
+        num_bins: mel filters.
+        frame_length_ms, frame_shift_ms: window and step in milliseconds.
+        window: hamming (WeSpeaker), povey (Kaldi, 3D-Speaker), hanning or rectangular.
+        preemphasis: c in y[t] = x[t] - c x[t-1].
+        low_freq: lower edge of the first filter, Hz.
+        high_freq: upper edge of the last filter, Hz; 0 or below: offset from the Nyquist frequency.
+        int16_scale: multiply the samples by 32768 first.
+        remove_mean: subtract the mean over the frames of each utterance or crop.
+
+    Raises:
+        ValueError: an unknown backend or window, a value out of range.
+        ImportError: torchaudio was asked for and cannot be imported.
+    """
+    if backend not in BACKENDS:
+        raise ValueError(f"features.backend is {backend!r}, expected one of {', '.join(BACKENDS)}")
+    options = FilterBankOptions(
+        sample_rate=sample_rate,
+        num_bins=num_bins,
+        frame_length_ms=frame_length_ms,
+        frame_shift_ms=frame_shift_ms,
+        window=window,
+        preemphasis=preemphasis,
+        low_freq=low_freq,
+        high_freq=high_freq,
+        int16_scale=int16_scale,
+    )
+    return FrontEnd(options, BACKENDS[backend](options), remove_mean=remove_mean)

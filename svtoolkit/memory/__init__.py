@@ -1,0 +1,1 @@
+"""Memory: measured here, predicted and saved by what joins it."""

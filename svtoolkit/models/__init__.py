@@ -1,0 +1,8 @@
+"""Speaker embedding networks, built by name: (batch, frames, bins) -> (batch, embedding_dim)."""
+
+from __future__ import annotations
+
+from svtoolkit.models.registry import build_model, list_models
+from svtoolkit.models.speaker_network import SpeakerNetwork
+
+__all__ = ["SpeakerNetwork", "build_model", "list_models"]

@@ -1,0 +1,63 @@
+"""Residual blocks; their module names are WeSpeaker's, so that state dicts map one to one."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def conv3x3(in_channels: int, out_channels: int, stride: int | tuple[int, int] = 1) -> nn.Conv2d:
+    return nn.Conv2d(in_channels, out_channels, 3, stride=stride, padding=1, bias=False)
+
+
+def conv1x1(in_channels: int, out_channels: int, stride: int | tuple[int, int] = 1) -> nn.Conv2d:
+    return nn.Conv2d(in_channels, out_channels, 1, stride=stride, bias=False)
+
+
+def projection_shortcut(in_channels: int, out_channels: int, stride: int) -> nn.Sequential:
+    """Identity where the shape stays, 1x1 convolution and BatchNorm where it changes."""
+    if stride == 1 and in_channels == out_channels:
+        return nn.Sequential()
+    return nn.Sequential(conv1x1(in_channels, out_channels, stride), nn.BatchNorm2d(out_channels))
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions (He et al., CVPR 2016): (batch, in, bins, frames) -> (batch, channels, ...)."""
+
+    expansion = 1
+
+    def __init__(self, in_channels: int, channels: int, stride: int = 1) -> None:
+        super().__init__()
+        self.conv1 = conv3x3(in_channels, channels, stride)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = conv3x3(channels, channels)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.shortcut = projection_shortcut(in_channels, channels, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = F.relu(self.bn1(self.conv1(x)))
+        out = self.bn2(self.conv2(out))
+        return F.relu(out + self.shortcut(x))
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3 (with the stride), 1x1 to four times the channels: (batch, in, ...) -> (batch, 4 * channels, ...)."""
+
+    expansion = 4
+
+    def __init__(self, in_channels: int, channels: int, stride: int = 1) -> None:
+        super().__init__()
+        out_channels = channels * self.expansion
+        self.conv1 = conv1x1(in_channels, channels)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = conv3x3(channels, channels, stride)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.conv3 = conv1x1(channels, out_channels)
+        self.bn3 = nn.BatchNorm2d(out_channels)
+        self.shortcut = projection_shortcut(in_channels, out_channels, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = F.relu(self.bn1(self.conv1(x)))
+        out = F.relu(self.bn2(self.conv2(out)))
+        out = self.bn3(self.conv3(out))
+        return F.relu(out + self.shortcut(x))

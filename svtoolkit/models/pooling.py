@@ -1,0 +1,23 @@
+"""From frames to one vector an utterance."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class StatisticsPooling(nn.Module):
+    """Mean and standard deviation over time (Snyder et al., Interspeech 2017).
+
+    WeSpeaker's TSTP: channel and frequency are flattened, the variance is unbiased, and 1e-7 stands under the root.
+    A map of a single frame has no unbiased variance; its deviation is that of variance 0.
+    """
+
+    eps = 1e-7
+
+    def forward(self, feature_map: Tensor) -> Tensor:
+        """(batch, channels, bins, frames) -> (batch, 2 * channels * bins)."""
+        rows = feature_map.flatten(1, 2)
+        correction = 1 if rows.shape[-1] > 1 else 0
+        variance, mean = torch.var_mean(rows, dim=-1, correction=correction)
+        return torch.cat([mean, torch.sqrt(variance + self.eps)], dim=1)

@@ -1,0 +1,1 @@
+"""The report of an experiment: figures and one page that opens offline."""

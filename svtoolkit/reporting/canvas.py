@@ -1,0 +1,113 @@
+"""How every figure of a report looks, and how it becomes SVG or PNG.
+
+Only matplotlib's objects are used, never pyplot: no state is shared with a program that draws for itself, no display
+is needed, and the settings of the user (matplotlibrc) do not leak in, so that equal input gives equal bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import matplotlib
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.legend import Legend
+
+from svtoolkit.reporting.formatting import printable
+from svtoolkit.reporting.inline_svg import INK
+
+GRID = "#80868b"
+# Okabe & Ito (2008), "Color universal design": told apart with any colour vision. Their yellow is left out, which
+# vanishes on paper; the first four are also the darkest, for grey prints.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+DASHES: tuple[Any, ...] = ("solid", (0, (6, 2)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2)), (0, (3, 1, 1, 1, 1, 1)))
+LABEL_LENGTH = 36
+
+STYLE: Any = {
+    "svg.fonttype": "none",  # text stays text: searchable, small, in the colour of the page
+    "svg.hashsalt": "svtoolkit",
+    "font.sans-serif": ["DejaVu Sans", "Verdana"],  # Verdana has the widths of DejaVu Sans where that is missing
+    "font.size": 9,
+    "text.parse_math": False,  # a system may be called `a$b$`
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.linewidth": 0.8,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 9,
+    "axes.titleweight": "bold",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.alpha": 0.35,
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.6,
+    "legend.frameon": False,
+    "legend.handlelength": 3.0,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+    "path.simplify": True,
+}
+
+
+class LineStyle(NamedTuple):
+    color: str
+    linestyle: Any
+
+
+def line_style(position: int) -> LineStyle:
+    """Colour and dash pattern of the series at ``position``; thirty differ before one comes again."""
+    turn = position // len(COLOURS)
+    return LineStyle(COLOURS[position % len(COLOURS)], DASHES[(position + turn) % len(DASHES)])
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """The style of the report, for the block that makes or renders a figure; what was set before comes back."""
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a browser has the font we lack
+        yield
+
+
+def legend_text(label: str) -> str:
+    """A label on one line of bounded length, without characters that an SVG cannot hold.
+
+    A long one loses its middle: names of systems differ at either end.
+    """
+    text = printable(label)
+    half = LABEL_LENGTH // 2
+    return text if len(text) <= LABEL_LENGTH else f"{text[: half - 1]}…{text[-half:]}"
+
+
+def add_legend(parent: Figure | Axes, handles: Sequence[Artist], labels: Sequence[str], **options: Any) -> Legend:
+    """A legend whose labels are taken literally, also where they begin with an underscore."""
+    legend = parent.legend(handles, [str(position) for position in range(len(labels))], **options)
+    for text, label in zip(legend.get_texts(), labels, strict=True):
+        text.set_text(label)
+    return legend
+
+
+def svg_text(figure: Figure) -> str:
+    """The figure as an SVG document, transparent; equal figures give equal text, whatever the day."""
+    stream = io.StringIO()
+    with drawing():
+        figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
+    return stream.getvalue()
+
+
+def png_bytes(figure: Figure, dpi: int = 150) -> bytes:
+    """The figure as a PNG on white; ``dpi`` in dots an inch."""
+    stream = io.BytesIO()
+    with drawing():
+        figure.savefig(stream, format="png", dpi=dpi, facecolor="white", metadata={"Software": None})
+    return stream.getvalue()

@@ -1,0 +1,210 @@
+"""The report of an experiment: figures, machine-readable results and the page, in one folder."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from svtoolkit.atomic import atomic_write
+from svtoolkit.errors import UserError
+from svtoolkit.reporting.formatting import file_stem, plain
+from svtoolkit.reporting.history import Record, summary
+from svtoolkit.reporting.page import PageFigure, build_page
+
+NAMES = ("evaluation", "scores")
+NUMBERS = ("eer", "eer_threshold")
+OPTIONAL_NUMBERS = ("confidence", "cllr", "min_cllr", "trials", "targets", "nontargets", "missing")
+
+
+class Scored(NamedTuple):
+    """Scores and labels of one evaluated score file.
+
+    Attributes:
+        scores: shape (trials,), finite.
+        target: bool, shape (trials,).
+    """
+
+    scores: np.ndarray
+    target: np.ndarray
+
+
+def write_report(
+    folder: str | Path,
+    *,
+    results: Sequence[Mapping[str, Any]],
+    scored: Sequence[Scored],
+    history: Sequence[Record] = (),
+    config_text: str = "",
+    facts: Mapping[str, Any] | None = None,
+    title: str = "Speaker verification report",
+) -> Path:
+    """Write result.json, det.svg, det.png, scores-<evaluation>-<scores>.svg, learning_curves.svg and index.html.
+
+    Each file is replaced in one step, the page last; learning_curves.svg is written where there is a history to draw.
+
+    Args:
+        folder: where the files go; made if it is missing.
+        results: one mapping an evaluated score file. Needed: ``evaluation`` and ``scores`` (names), ``eer``,
+            ``eer_threshold``. Shown where present: ``eer_interval`` (low, high), ``confidence``, ``min_dcf``
+            (target prior -> cost), ``cllr``, ``min_cllr``, ``trials``, ``targets``, ``nontargets``, ``missing``,
+            ``trials_sha256``. Rates are shares of one. Further keys go to result.json alone.
+        scored: scores and labels behind each result, in the same order.
+        history: records of the training run, see ``history.read_history``.
+        config_text: the composed configuration, YAML.
+        facts: model, sizes, machine, versions and the like: text, numbers, lists and mappings of these;
+            ``commands`` holds the commands that repeat the run.
+        title: heading of the page.
+
+    Returns:
+        the path of index.html.
+
+    Raises:
+        UserError: no result, one that lacks a key or comes twice, scores that do not fit, values JSON has no form for.
+    """
+    # matplotlib takes a good part of a second to import, which commands that write no report should not pay.
+    from svtoolkit.reporting.canvas import png_bytes, svg_text
+    from svtoolkit.reporting.learning_curves import has_curves, learning_curves
+
+    results, facts = plain(list(results), "results"), plain(facts or {}, "facts")
+    _check_results(results, scored)
+    det, histograms = _evaluation_figures(results, scored)
+    documents = {"det.svg": svg_text(det)}
+    stems = _stems(results)
+    for stem, histogram in zip(stems, histograms, strict=True):
+        documents[f"{stem}.svg"] = svg_text(histogram)
+    if has_curves(history):
+        documents["learning_curves.svg"] = svg_text(learning_curves(history))
+    page = build_page(
+        title=title,
+        results=results,
+        det=PageFigure(documents["det.svg"], _det_caption(results)),
+        histograms=[
+            PageFigure(documents[f"{stem}.svg"], f"Scores of {_label(result)}.")
+            for stem, result in zip(stems, results, strict=True)
+        ],
+        curves=_curves(documents.get("learning_curves.svg"), history),
+        config_text=config_text,
+        facts=facts,
+    )
+    documents["result.json"] = _json({"facts": facts, "results": results})
+    documents["index.html"] = page
+    target = Path(folder)
+    with atomic_write(target / "det.png", "wb") as stream:
+        stream.write(png_bytes(det))
+    for name, text in documents.items():
+        with atomic_write(target / name) as stream:
+            stream.write(text)
+    return target / "index.html"
+
+
+def _json(content: Any) -> str:
+    return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def _check_results(results: Sequence[Mapping[str, Any]], scored: Sequence[Scored]) -> None:
+    if not results or len(results) != len(scored):
+        raise UserError(
+            f"a report needs results and the scores behind each; found {len(results)} results and scores of "
+            f"{len(scored)}, expected one or more of both, as many of the one as of the other"
+        )
+    for position, (result, (scores, _)) in enumerate(zip(results, scored, strict=True), start=1):
+        for key, expected in _faults(result):
+            raise UserError(
+                f"result {position} of the report: found {result.get(key)!r} as {key!r}, expected {expected}; "
+                "evaluate the scores again"
+            )
+        if result.get("trials") not in (None, len(scores)):
+            raise UserError(
+                f"result {position} of the report: found {len(scores)} scores behind {result['trials']} trials of "
+                f"{_label(result)}, expected one a trial; evaluate the scores again"
+            )
+    labels = [_label(result) for result in results]
+    twice = sorted({label for label in labels if labels.count(label) > 1})
+    if twice:
+        raise UserError(f"the report has more than one result of {', '.join(twice)}; expected each system once")
+
+
+def _faults(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Keys of a result that hold something else than the page can show, each with what it should hold."""
+    for key in NAMES:
+        if not isinstance(result.get(key), str):
+            yield key, "a name"
+    for key in NUMBERS + OPTIONAL_NUMBERS:
+        value = result.get(key)
+        if not _is_number(value) and (value is not None or key in NUMBERS):
+            yield key, "a number"
+    interval = result.get("eer_interval")
+    if interval is not None and not (isinstance(interval, list) and len(interval) == 2):
+        yield "eer_interval", "the two ends of an interval, or nothing"
+    costs = result.get("min_dcf") or {}
+    if not isinstance(costs, Mapping) or not all(re.fullmatch(r"[\d.e-]+", prior) for prior in costs):
+        yield "min_dcf", "costs by target prior, such as {'0.01': 0.31}"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _label(result: Mapping[str, Any]) -> str:
+    return f"{result['evaluation']}, {result['scores']}"
+
+
+def _stems(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """File names without suffix, one a result; numbered where names differ only in what a file name cannot hold."""
+    stems: list[str] = []
+    for result in results:
+        stem = f"scores-{file_stem(result['evaluation'], result['scores'])}"
+        taken = {known.casefold() for known in stems}
+        number = 2
+        numbered = stem
+        while numbered.casefold() in taken:
+            numbered, number = f"{stem}-{number}", number + 1
+        stems.append(numbered)
+    return stems
+
+
+@contextmanager
+def _naming(label: str) -> Iterator[None]:
+    """Say in an error about scores whose scores they are."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"scores of {label}: {error}") from error
+
+
+def _evaluation_figures(results: Sequence[Mapping[str, Any]], scored: Sequence[Scored]) -> tuple[Any, list[Any]]:
+    """The DET plot of all systems, and the histogram of each."""
+    from svtoolkit.reporting.figures import det_curve, score_histogram
+    from svtoolkit.scoring.metrics import error_rates
+
+    systems, histograms = {}, []
+    for result, (scores, target) in zip(results, scored, strict=True):
+        with _naming(_label(result)):
+            _, p_miss, p_fa = error_rates(scores, target)
+            systems[_label(result)] = p_miss, p_fa
+            histograms.append(score_histogram(scores, target, result["eer_threshold"]))
+    return det_curve(systems, {_label(result): result["eer"] for result in results}), histograms
+
+
+def _det_caption(results: Sequence[Mapping[str, Any]]) -> str:
+    rates = "; ".join(f"{_label(result)}: {100 * result['eer']:.2f} %" for result in results)
+    return (
+        "Miss against false alarm probability over all thresholds, on probit axes; nearer to the lower left is better. "
+        f"Circles mark the equal error rates, on the dotted diagonal: {rates}."
+    )
+
+
+def _curves(svg: str | None, history: Sequence[Record]) -> PageFigure | None:
+    if svg is None:
+        return None
+    return PageFigure(
+        svg,
+        f"The training run, {summary(history)}. A curve of very many points is drawn as the mean of each stretch, in "
+        "a band from its least to its greatest value.",
+    )

@@ -1,0 +1,1 @@
+"""Scores of trials: cosine, score normalisation, calibration and the metrics of verification."""

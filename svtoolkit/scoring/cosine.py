@@ -1,0 +1,212 @@
+"""Embeddings by utterance and the cosine scores of trials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from svtoolkit.data.kaldi_dir import invert
+from svtoolkit.data.trials import Trials
+from svtoolkit.errors import UserError
+
+BLOCK_VALUES = 1 << 18
+"""Numbers gathered at a time (2 MiB of float64): a block stays in cache, whatever the number of trials."""
+
+SHOWN = 3
+"""How many names an error message lists before it says how many more there are."""
+
+
+class EmbeddingTable:
+    """Embeddings and the utterances (or speakers) they belong to.
+
+    Attributes:
+        utterances: ids in the order of the rows.
+        matrix: float32 or float64, shape (utterances, dimension).
+        index: id -> row.
+    """
+
+    def __init__(self, utterances: Sequence[str], matrix: np.ndarray) -> None:
+        """Check and keep; nothing is copied.
+
+        Raises:
+            UserError: no rows, another shape or type, an id that stands twice, an embedding that is zero or holds
+                NaN or infinity; names the utterance.
+        """
+        if matrix.ndim != 2 or matrix.dtype not in (np.float32, np.float64) or len(matrix) != len(utterances):
+            raise UserError(
+                f"found embeddings of shape {matrix.shape} and type {matrix.dtype} for {len(utterances)} utterances; "
+                "expected float32 or float64 of shape (utterances, dimension)"
+            )
+        if matrix.size == 0:
+            raise UserError(
+                f"found embeddings of shape {matrix.shape}; expected one utterance and one dimension or more"
+            )
+        self.utterances = list(utterances)
+        self.matrix = matrix
+        self.index = {utterance: row for row, utterance in enumerate(self.utterances)}
+        if len(self.index) != len(self.utterances):
+            twice = (utt for row, utt in enumerate(self.utterances) if self.index[utt] != row)
+            raise UserError(f"the embedding of {next(twice)!r} is given twice; keep one embedding an utterance")
+        norms = row_norms(matrix)
+        self._refuse(~np.isfinite(norms), "holds NaN or infinity; extract it again, or look at its audio")
+        self._refuse(norms == 0, "is zero in every dimension, and a cosine with it does not exist; look at its audio")
+
+    def __len__(self) -> int:
+        return len(self.utterances)
+
+    @property
+    def dimension(self) -> int:
+        return self.matrix.shape[1]
+
+    def lookup(self, utterances: Sequence[str]) -> np.ndarray:
+        """Row of each utterance, -1 where there is none; int64, shape (utterances,)."""
+        index = self.index
+        return np.fromiter((index.get(utt, -1) for utt in utterances), dtype=np.int64, count=len(utterances))
+
+    def _refuse(self, bad: np.ndarray, fault: str) -> None:
+        rows = np.flatnonzero(bad)
+        if len(rows):
+            more = f" (and {len(rows) - 1} more)" if len(rows) > 1 else ""
+            raise UserError(f"the embedding of {self.utterances[rows[0]]!r}{more} {fault}")
+
+
+class ScoredTrials(NamedTuple):
+    """The trials that could be scored, their scores, and how many of the list are missing."""
+
+    trials: Trials
+    scores: np.ndarray
+    missing: int
+
+
+def mean_embedding(table: EmbeddingTable) -> np.ndarray:
+    """Mean over all rows, float64, shape (dimension,): what is subtracted before cosines are taken."""
+    return table.matrix.mean(axis=0, dtype=np.float64)
+
+
+def speaker_means(table: EmbeddingTable, utt2spk: Mapping[str, str]) -> EmbeddingTable:
+    """Mean embedding of each speaker, for a cohort or for enrolment from several utterances.
+
+    Embeddings are averaged as they are, not length-normalised before: so does WeSpeaker (tools/vector_mean.py),
+    and a cohort made otherwise gives other normalised scores.
+
+    Args:
+        table: embeddings; those of utterances outside ``utt2spk`` are left out.
+        utt2spk: utterance -> speaker, the utterances to average.
+
+    Returns:
+        a table with one row a speaker, speakers in C-locale order, in the type of ``table``.
+
+    Raises:
+        UserError: no utterance at all, utterances without an embedding, a mean that is zero.
+    """
+    if not utt2spk:
+        raise UserError("utt2spk lists no utterance, so there is no speaker to average; expected one or more")
+    require_embeddings(utt2spk, table)
+    spk2utt = invert(utt2spk)
+    means = np.empty((len(spk2utt), table.dimension), dtype=table.matrix.dtype)
+    for row, utterances in enumerate(spk2utt.values()):
+        means[row] = table.matrix[table.lookup(utterances)].mean(axis=0, dtype=np.float64)
+    return EmbeddingTable(list(spk2utt), means)
+
+
+def cosine_scores(
+    table: EmbeddingTable, trials: Trials, *, mean: np.ndarray | None = None, allow_missing: bool = False
+) -> np.ndarray:
+    """Cosine of the two embeddings of every trial.
+
+    Args:
+        table: embeddings of all utterances of the trials.
+        trials: the pairs to score; each utterance is normalised once, however many trials it stands in.
+        mean: vector subtracted from every embedding first, shape (dimension,), e.g. :func:`mean_embedding` of the
+            training data; None = nothing.
+        allow_missing: give a trial NaN where an embedding is missing, instead of refusing the list.
+
+    Returns:
+        float64 scores in [-1, 1], shape (trials,).
+
+    Raises:
+        UserError: missing embeddings, a mean of another shape, an embedding that is zero once the mean is removed.
+    """
+    if not allow_missing:
+        require_embeddings(trials.utterances, table)
+    enrol, test = table.lookup(trials.enrol), table.lookup(trials.test)
+    scored = np.flatnonzero((enrol >= 0) & (test >= 0))
+    scores = np.full(len(trials), np.nan)
+    rows = np.unique(np.concatenate([enrol[scored], test[scored]]))
+    vectors = unit_vectors(table, rows, mean)
+    enrol_vectors, test_vectors = np.searchsorted(rows, enrol[scored]), np.searchsorted(rows, test[scored])
+    step = max(1, BLOCK_VALUES // table.dimension)
+    for start in range(0, len(scored), step):
+        block = slice(start, start + step)
+        cosines = np.einsum("td,td->t", vectors[enrol_vectors[block]], vectors[test_vectors[block]])
+        scores[scored[block]] = np.clip(cosines, -1.0, 1.0)
+    return scores
+
+
+def score_trials(table: EmbeddingTable, trials: Trials, *, mean: np.ndarray | None = None) -> ScoredTrials:
+    """Cosine scores of the trials whose two embeddings exist, and the number of those left out.
+
+    Raises:
+        UserError: no trial at all can be scored, and what :func:`cosine_scores` refuses apart from missing embeddings.
+    """
+    scores = cosine_scores(table, trials, mean=mean, allow_missing=True)
+    kept = np.flatnonzero(~np.isnan(scores))
+    if not len(kept):
+        raise UserError(
+            f"none of the {len(trials)} trials has both its embeddings; "
+            f"the table is of other utterances, such as {table.utterances[0]!r}"
+        )
+    found = Trials(
+        [trials.enrol[trial] for trial in kept.tolist()],
+        [trials.test[trial] for trial in kept.tolist()],
+        trials.target[kept],
+    )
+    return ScoredTrials(found, scores[kept], len(trials) - len(kept))
+
+
+def unit_vectors(table: EmbeddingTable, rows: np.ndarray, mean: np.ndarray | None = None) -> np.ndarray:
+    """The embeddings of these rows, less the mean, of length one; float64, shape (rows, dimension).
+
+    Raises:
+        UserError: a mean of another shape or not finite, an embedding that equals the mean.
+    """
+    vectors = table.matrix[rows].astype(np.float64)
+    if mean is not None:
+        if mean.shape != (table.dimension,) or not np.isfinite(mean).all():
+            raise UserError(
+                f"the mean to subtract has shape {mean.shape}; expected finite values of shape ({table.dimension},), "
+                "the mean of embeddings of the same network"
+            )
+        vectors -= mean
+    norms = row_norms(vectors)
+    zero = np.flatnonzero(norms == 0)
+    if len(zero):
+        raise UserError(
+            f"the embedding of {table.utterances[rows[zero[0]]]!r} equals the mean that is subtracted, so its cosine "
+            "does not exist; take the mean over more utterances than this one"
+        )
+    vectors /= norms[:, None]
+    return vectors
+
+
+def row_norms(matrix: np.ndarray) -> np.ndarray:
+    """Euclidean length of each row, summed in float64 so that long float32 rows neither overflow nor vanish."""
+    return np.sqrt(np.einsum("nd,nd->n", matrix, matrix, dtype=np.float64))
+
+
+def require_embeddings(utterances: Iterable[str], table: EmbeddingTable) -> None:
+    """Refuse a list of utterances some of which have no embedding.
+
+    Raises:
+        UserError: names the first missing utterances, their number and that of the list.
+    """
+    wanted = set(utterances)
+    missing = sorted(wanted - table.index.keys())
+    if missing:
+        names = ", ".join(missing[:SHOWN]) + (", ..." if len(missing) > SHOWN else "")
+        raise UserError(
+            f"{len(missing)} of {len(wanted)} utterances have no embedding: {names}; "
+            f"the table holds {len(table)} embeddings; extract the missing ones"
+        )

@@ -1,0 +1,77 @@
+"""All figures of a score file in one dict: what result.json holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from svtoolkit.data.trials import Trials
+from svtoolkit.errors import UserError
+from svtoolkit.scoring.bootstrap import bootstrap_interval, trial_speakers
+from svtoolkit.scoring.calibration import cllr, min_cllr
+from svtoolkit.scoring.metrics import eer_from_rates, error_rates, min_dcf_from_rates
+from svtoolkit.scoring.score_file import align_scores, read_scores
+
+PRIORS = (0.01, 0.05)
+"""Target priors of the reported minDCF."""
+
+
+def scored_part(trials: Trials, scores_path: str) -> Trials:
+    """The trials of a list that a score file covers."""
+    enrol, test, _ = read_scores(scores_path)
+    scored = set(zip(enrol, test, strict=True))
+    kept = [row for row, pair in enumerate(zip(trials.enrol, trials.test, strict=True)) if pair in scored]
+    if not kept:
+        raise UserError(f"{scores_path}: scores none of the {len(trials)} trials; the file belongs to another list")
+    return Trials([trials.enrol[row] for row in kept], [trials.test[row] for row in kept], trials.target[kept])
+
+
+def evaluate_scores(
+    scores_path: str,
+    trials: Trials,
+    *,
+    utt2spk: Mapping[str, str] | None,
+    resamples: int,
+    confidence: float,
+    seed: int,
+    allow_missing: bool = False,
+) -> dict[str, Any]:
+    """Evaluate a score file on its trial list.
+
+    Args:
+        utt2spk: speakers of the trials; None: no bootstrap interval.
+        resamples, confidence, seed: of the bootstrap over speakers; 0 resamples: no interval.
+        allow_missing: leave out trials without a score, and say how many they are.
+
+    Returns:
+        eer, eer_threshold, eer_interval (or None), confidence, min_dcf {prior: cost}, cllr (of the scores taken as
+        natural-log likelihood ratios), min_cllr, trials, targets, nontargets, missing.
+
+    Raises:
+        UserError: scores and list do not fit each other, one class is empty.
+    """
+    kept = scored_part(trials, scores_path) if allow_missing else trials
+    scores = align_scores(kept, scores_path)
+    rates = error_rates(scores, kept.target)
+    eer, threshold = eer_from_rates(rates)
+    interval = None
+    if utt2spk is not None and resamples:
+        enrol, test = trial_speakers(kept, utt2spk)
+        interval = list(
+            bootstrap_interval(scores, enrol, test, kept.target, resamples=resamples, confidence=confidence, seed=seed)
+        )
+    return {
+        "eer": eer,
+        "eer_threshold": threshold,
+        "eer_interval": interval,
+        "confidence": confidence,
+        "min_dcf": {f"{prior:g}": min_dcf_from_rates(rates, p_target=prior)[0] for prior in PRIORS},
+        "cllr": cllr(scores, kept.target),
+        "min_cllr": min_cllr(scores, kept.target),
+        "trials": len(kept),
+        "targets": int(np.count_nonzero(kept.target)),
+        "nontargets": int(np.count_nonzero(~kept.target)),
+        "missing": len(trials) - len(kept),
+    }

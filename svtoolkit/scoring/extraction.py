@@ -1,0 +1,203 @@
+"""Embeddings of whole utterances; those of equal length go together, so that a batch gives what one alone gives."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from svtoolkit.data.audio import inspect_audio, read_audio
+from svtoolkit.data.kaldi_dir import Utterance
+from svtoolkit.device import autocast
+from svtoolkit.errors import UserError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Extraction:
+    """Embeddings and what went wrong.
+
+    Attributes:
+        utterances: ids in the order asked for, failures left out.
+        embeddings: float32, shape (utterances, embedding_dim).
+        failures: utterance id -> reason.
+        audio_seconds, wall_seconds: of what was extracted; their ratio is the real-time factor.
+    """
+
+    utterances: list[str]
+    embeddings: np.ndarray
+    failures: dict[str, str] = field(default_factory=dict)
+    audio_seconds: float = 0.0
+    wall_seconds: float = 0.0
+
+    @property
+    def real_time_factor(self) -> float:
+        """Seconds of work for a second of audio."""
+        return self.wall_seconds / self.audio_seconds if self.audio_seconds else float("nan")
+
+
+class EmbeddingExtractor:
+    """A network and its front end on a device.
+
+    Args:
+        network: (batch, frames, bins) -> (batch, embedding_dim); put into eval mode while it extracts.
+        front_end: of ``svtoolkit.features.build_front_end``.
+        precision: fp32, bf16 or fp16.
+        channel, resample: as for ``read_audio``.
+        batch_size: utterances of equal length that go together at most.
+        num_workers: reading threads.
+    """
+
+    def __init__(
+        self,
+        network: torch.nn.Module,
+        front_end: torch.nn.Module,
+        device: torch.device,
+        *,
+        precision: str = "fp32",
+        channel: int | None = None,
+        resample: bool = False,
+        batch_size: int = 32,
+        num_workers: int = 1,
+    ) -> None:
+        if batch_size < 1 or num_workers < 0:
+            raise UserError(f"found batch_size={batch_size} num_workers={num_workers}, expected at least 1 and 0")
+        self.network = network.to(device)
+        self.front_end = front_end.to(device)
+        self.device = device
+        self.precision = precision
+        self.channel = channel
+        self.resample = resample
+        self.batch_size = batch_size
+        self.num_workers = num_workers
+
+    def extract(self, utterances: Sequence[Utterance], progress: Callable[[int], object] | None = None) -> Extraction:
+        """Embed utterances; one that cannot be read is a failure of its own and stops nothing.
+
+        Args:
+            progress: called with the number of utterances finished since its last call.
+        """
+        begin = time.perf_counter()
+        found: dict[str, np.ndarray] = {}
+        failures: dict[str, str] = {}
+        audio_seconds = 0.0
+        was_training = self.network.training
+        self.network.eval()
+        try:
+            for batch, waveforms in self._read_ahead(self._plan(utterances, failures), failures):
+                for group in _by_frames(waveforms, self.front_end):
+                    embeddings = self._forward([waveforms[row] for row in group])
+                    for row, embedding in zip(group, embeddings, strict=True):
+                        self._keep(batch[row], embedding, found, failures)
+                        audio_seconds += len(waveforms[row]) / self.front_end.sample_rate
+                if progress:
+                    progress(len(batch))
+        finally:
+            self.network.train(was_training)
+        names = [utterance.utterance_id for utterance in utterances if utterance.utterance_id in found]
+        matrix = np.stack([found[name] for name in names]) if names else np.empty((0, 0), dtype=np.float32)
+        return Extraction(names, matrix, failures, audio_seconds, time.perf_counter() - begin)
+
+    def embed_waveform(self, samples: np.ndarray) -> np.ndarray:
+        """Embedding of samples in [-1, 1] at the model's rate: (samples,) -> (embedding_dim,) float32.
+
+        Raises:
+            UserError: shorter than one analysis window.
+        """
+        if self.front_end.num_frames(len(samples)) < 1:
+            raise UserError(_too_short(samples, self.front_end))
+        self.network.eval()
+        return self._forward([samples])[0]
+
+    def _plan(self, utterances: Sequence[Utterance], failures: dict[str, str]) -> list[list[Utterance]]:
+        """Batches of equal length by what the headers say, shortest first."""
+        by_length: dict[int, list[Utterance]] = {}
+        with ThreadPoolExecutor(max(1, self.num_workers)) as pool:
+            for utterance, length in zip(utterances, pool.map(_num_samples, utterances), strict=True):
+                if isinstance(length, str):
+                    failures[utterance.utterance_id] = length
+                else:
+                    by_length.setdefault(self.front_end.num_frames(length), []).append(utterance)
+        return [
+            group[first : first + self.batch_size]
+            for _, group in sorted(by_length.items())
+            for first in range(0, len(group), self.batch_size)
+        ]
+
+    def _read_ahead(
+        self, batches: list[list[Utterance]], failures: dict[str, str]
+    ) -> Iterator[tuple[list[Utterance], list[np.ndarray]]]:
+        """Waveforms of each batch, read by threads while the network works on the batch before."""
+        with ThreadPoolExecutor(max(1, self.num_workers)) as pool:
+            reading = [[pool.submit(self._read, utterance) for utterance in batch] for batch in batches[:2]]
+            for position, batch in enumerate(batches):
+                results = [future.result() for future in reading.pop(0)]
+                if position + 2 < len(batches):
+                    reading.append([pool.submit(self._read, utterance) for utterance in batches[position + 2]])
+                for utterance, result in zip(batch, results, strict=True):
+                    if isinstance(result, str):
+                        failures[utterance.utterance_id] = result
+                read = [(u, r) for u, r in zip(batch, results, strict=True) if not isinstance(r, str)]
+                yield [utterance for utterance, _ in read], [samples for _, samples in read]
+
+    def _read(self, utterance: Utterance) -> np.ndarray | str:
+        """Samples, or the reason why there are none."""
+        try:
+            samples = read_audio(
+                utterance.path,
+                sample_rate=self.front_end.sample_rate,
+                start=utterance.offset,
+                duration=None if utterance.whole_file else utterance.duration,
+                channel=self.channel,
+                resample=self.resample,
+            )
+        except UserError as error:
+            return str(error)
+        if self.front_end.num_frames(len(samples)) < 1:
+            return f"{utterance.path}: {_too_short(samples, self.front_end)}"
+        return samples
+
+    @torch.inference_mode()
+    def _forward(self, waveforms: list[np.ndarray]) -> np.ndarray:
+        """Waveforms of equally many frames -> (batch, embedding_dim) float32."""
+        samples = self.front_end.num_samples(self.front_end.num_frames(len(waveforms[0])))
+        batch = torch.from_numpy(np.stack([waveform[:samples] for waveform in waveforms])).to(self.device)
+        features = self.front_end(batch)
+        with autocast(self.device, self.precision):
+            return self.network(features).float().cpu().numpy()
+
+    @staticmethod
+    def _keep(utterance: Utterance, embedding: np.ndarray, found: dict, failures: dict[str, str]) -> None:
+        if np.isfinite(embedding).all():
+            found[utterance.utterance_id] = embedding
+        else:
+            failures[utterance.utterance_id] = f"{utterance.path}: the embedding is not finite; check the audio for NaN"
+
+
+def _num_samples(utterance: Utterance) -> int | str:
+    try:
+        info = inspect_audio(utterance.path)
+    except UserError as error:
+        return str(error)
+    rest = info.samples - round(utterance.offset * info.sample_rate)
+    if utterance.whole_file or utterance.duration is None:
+        return rest
+    return min(round(utterance.duration * info.sample_rate), rest)
+
+
+def _by_frames(waveforms: list[np.ndarray], front_end: torch.nn.Module) -> list[list[int]]:
+    """Rows grouped by their true number of frames: a header may lie, and conversion of rate may round."""
+    groups: dict[int, list[int]] = {}
+    for row, samples in enumerate(waveforms):
+        groups.setdefault(front_end.num_frames(len(samples)), []).append(row)
+    return list(groups.values())
+
+
+def _too_short(samples: np.ndarray, front_end: torch.nn.Module) -> str:
+    return f"{len(samples)} samples are shorter than one window of {front_end.num_samples(1)}; drop the utterance"

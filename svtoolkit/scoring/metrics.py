@@ -1,0 +1,195 @@
+"""Error rates of verification: miss and false-alarm rates, equal error rate, minimum detection cost.
+
+The convention of this module: a trial is accepted when ``score >= threshold``. The miss rate is the share of target
+trials with ``score < threshold``, the false-alarm rate the share of non-target trials with ``score >= threshold``.
+Trials with equal scores are accepted or rejected together, so the order of a list never changes a result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from svtoolkit.errors import UserError
+
+
+class ErrorRates(NamedTuple):
+    """The two error rates at every threshold that matters, thresholds ascending.
+
+    Attributes:
+        thresholds: the distinct scores, then +inf, which rejects every trial; shape (distinct scores + 1,).
+        p_miss: share of target trials below each threshold, never falling, from 0 to 1.
+        p_fa: share of non-target trials at or above each threshold, never rising, from 1 to 0.
+    """
+
+    thresholds: np.ndarray
+    p_miss: np.ndarray
+    p_fa: np.ndarray
+
+
+@dataclass(frozen=True)
+class RankedScores:
+    """Scores sorted once, from which error rates follow in linear time for any weighting of the trials.
+
+    Attributes:
+        thresholds: the distinct scores, ascending, then +inf.
+        targets: numbers of the target trials in the order of their scores; shape (targets,).
+        nontargets: numbers of the non-target trials in the order of their scores; shape (nontargets,).
+        targets_below: how many target scores are below each threshold.
+        nontargets_below: how many non-target scores are below each threshold.
+    """
+
+    thresholds: np.ndarray
+    targets: np.ndarray
+    nontargets: np.ndarray
+    targets_below: np.ndarray
+    nontargets_below: np.ndarray
+
+    @classmethod
+    def rank(cls, scores: np.ndarray, target: np.ndarray) -> RankedScores:
+        """Sort the scores, shape (trials,), of target and non-target trials.
+
+        Raises:
+            UserError: different lengths, scores that are no finite numbers, a class without trials.
+        """
+        scores, target = check_scores(scores, target)
+        order = np.argsort(scores, kind="stable")
+        targets, nontargets = order[target[order]], order[~target[order]]
+        distinct = np.unique(scores)
+        return cls(
+            thresholds=np.append(distinct, np.inf),
+            targets=targets,
+            nontargets=nontargets,
+            targets_below=np.append(np.searchsorted(scores[targets], distinct), len(targets)),
+            nontargets_below=np.append(np.searchsorted(scores[nontargets], distinct), len(nontargets)),
+        )
+
+    def error_rates(self) -> ErrorRates:
+        """Error rates where every trial counts once."""
+        p_miss = self.targets_below / len(self.targets)
+        p_fa = (len(self.nontargets) - self.nontargets_below) / len(self.nontargets)
+        return ErrorRates(self.thresholds, p_miss, p_fa)
+
+    def weighted_error_rates(self, target_weights: np.ndarray, nontarget_weights: np.ndarray) -> ErrorRates:
+        """Error rates where a trial counts as often as its weight says.
+
+        Args:
+            target_weights: weights >= 0 with a sum above 0, in the order of ``targets``.
+            nontarget_weights: weights >= 0 with a sum above 0, in the order of ``nontargets``.
+        """
+        missed = _cumulated(target_weights)
+        rejected = _cumulated(nontarget_weights)
+        p_miss = missed[self.targets_below] / missed[-1]
+        p_fa = (rejected[-1] - rejected[self.nontargets_below]) / rejected[-1]
+        return ErrorRates(self.thresholds, p_miss, p_fa)
+
+
+def check_scores(scores: np.ndarray, target: np.ndarray, *, finite: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    """Scores as float64 and labels as bool, both of shape (trials,).
+
+    Args:
+        finite: refuse infinite scores too, not only NaN.
+
+    Raises:
+        UserError: another shape or another length, labels other than true and false, NaN, a class without trials.
+    """
+    scores, labels = np.asarray(scores, dtype=np.float64), np.asarray(target)
+    if scores.ndim != 1 or scores.shape != labels.shape:
+        raise UserError(
+            f"found scores of shape {scores.shape} and labels of shape {labels.shape}; "
+            "expected one score and one label for each trial"
+        )
+    if labels.dtype != np.bool_ and not np.isin(labels, (0, 1)).all():
+        raise UserError("found labels other than 0 and 1; expected 1 (or True) for target trials, 0 for the others")
+    bad = np.flatnonzero(~np.isfinite(scores) if finite else np.isnan(scores))
+    if len(bad):
+        kind = "finite numbers" if finite else "numbers"
+        raise UserError(
+            f"{len(bad)} of {len(scores)} scores are no {kind} (the first is {scores[bad[0]]} at trial {bad[0]}, "
+            "counted from 0); drop these trials or look for their missing or broken embeddings"
+        )
+    labels = labels.astype(bool)
+    targets = int(labels.sum())
+    if targets in (0, len(labels)):
+        raise UserError(
+            f"found {targets} target and {len(labels) - targets} non-target trials; "
+            "error rates need at least one of each"
+        )
+    return scores, labels
+
+
+def error_rates(scores: np.ndarray, target: np.ndarray) -> ErrorRates:
+    """Miss and false-alarm rates at every distinct score and at +inf.
+
+    Args:
+        scores: higher means rather the same speaker; shape (trials,).
+        target: true for target trials; shape (trials,).
+
+    Raises:
+        UserError: see :func:`check_scores`; the same holds for the functions below.
+    """
+    return RankedScores.rank(scores, target).error_rates()
+
+
+def equal_error_rate(scores: np.ndarray, target: np.ndarray) -> tuple[float, float]:
+    """The equal error rate, a share from 0 to 1, and its threshold; see :func:`eer_from_rates`."""
+    return eer_from_rates(error_rates(scores, target))
+
+
+def eer_from_rates(rates: ErrorRates) -> tuple[float, float]:
+    """Where the miss rate equals the false-alarm rate.
+
+    The curve is taken to be straight between neighbouring points (p_fa, p_miss); the rate is that of its crossing
+    with p_miss = p_fa. Scores that are all equal give 0.5, perfectly reversed ones 1.
+
+    Returns:
+        the rate, and the threshold of that neighbour of the crossing whose two rates differ least (of two the
+        lower one): a score at which the rates were really measured, always finite.
+    """
+    difference = rates.p_miss - rates.p_fa
+    above = int(np.searchsorted(difference, 0.0))
+    below = above - 1
+    share = -difference[below] / (difference[above] - difference[below])
+    rate = rates.p_miss[below] + share * (rates.p_miss[above] - rates.p_miss[below])
+    nearest = below if -difference[below] <= difference[above] else above
+    return float(rate), float(rates.thresholds[nearest])
+
+
+def min_dcf(
+    scores: np.ndarray, target: np.ndarray, p_target: float = 0.01, c_miss: float = 1.0, c_fa: float = 1.0
+) -> tuple[float, float]:
+    """The normalised minimum detection cost and its threshold; see :func:`min_dcf_from_rates`."""
+    return min_dcf_from_rates(error_rates(scores, target), p_target=p_target, c_miss=c_miss, c_fa=c_fa)
+
+
+def min_dcf_from_rates(
+    rates: ErrorRates, *, p_target: float = 0.01, c_miss: float = 1.0, c_fa: float = 1.0
+) -> tuple[float, float]:
+    """The least detection cost over all thresholds, divided by that of the better trivial decision.
+
+    C(t) = c_miss * p_target * p_miss(t) + c_fa * (1 - p_target) * p_fa(t), divided by
+    min(c_miss * p_target, c_fa * (1 - p_target)): NIST Speaker Recognition Evaluation plans (2016 plan, section 3.1).
+
+    Returns:
+        the cost, from 0 to 1, and the lowest threshold that attains it (+inf where rejecting everything does).
+
+    Raises:
+        UserError: p_target outside (0, 1), a cost that is not above 0.
+    """
+    if not 0 < p_target < 1:
+        raise UserError(f"p_target is {p_target}; expected a probability between 0 and 1, such as 0.01")
+    if not (0 < c_miss < np.inf and 0 < c_fa < np.inf):
+        raise UserError(f"the costs are c_miss={c_miss} and c_fa={c_fa}; expected finite numbers above 0")
+    miss, false_alarm = c_miss * p_target, c_fa * (1 - p_target)
+    costs = (miss * rates.p_miss + false_alarm * rates.p_fa) / min(miss, false_alarm)
+    best = int(np.argmin(costs))
+    return float(costs[best]), float(rates.thresholds[best])
+
+
+def _cumulated(weights: np.ndarray) -> np.ndarray:
+    """Sum of the first k weights for k = 0 ... n; shape (n + 1,)."""
+    total = np.zeros(len(weights) + 1, dtype=np.result_type(weights, np.int64))
+    np.cumsum(weights, out=total[1:])
+    return total

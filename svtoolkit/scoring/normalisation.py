@@ -1,0 +1,168 @@
+"""Score normalisation against a cohort: S-Norm and adaptive S-Norm.
+
+The raw score s of a trial is related to how its two utterances e and t score against speakers who are neither:
+
+    s' = 1/2 [(s - mean_e) / std_e + (s - mean_t) / std_t]
+
+mean and std (population, divided by n) are over the cosines of an utterance to the cohort. In S-Norm to the whole
+cohort: S. Shum, N. Dehak, R. Dehak, J. Glass, "Unsupervised speaker adaptation based on the cosine similarity for
+text-independent speaker verification", Odyssey 2010. In adaptive S-Norm to the ``top_n`` highest cosines of each
+utterance: Z. N. Karam, W. M. Campbell, N. Dehak, "Towards reduced false-alarms using cohorts", ICASSP 2011, and
+AS-Norm1 of P. Matějka et al., "Analysis of score normalization in multilingual speaker recognition", Interspeech
+2017. WeSpeaker normalises so (wespeaker/bin/score_norm.py), with the mean embedding of each training speaker as
+cohort and 300 of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from svtoolkit.data.trials import Trials
+from svtoolkit.errors import UserError
+from svtoolkit.scoring.cosine import SHOWN, EmbeddingTable, require_embeddings, unit_vectors
+
+METHODS = ("as-norm", "s-norm")
+DEFAULT_TOP_N = 300
+
+BLOCK_VALUES = 1 << 22
+"""Cosines held at a time (32 MiB of float64), whatever the number of utterances."""
+
+SMALLEST_STD = 1e-6
+"""Below this the cohort's cosines differ by rounding only, and dividing by their spread would score noise."""
+
+
+class CohortStatistics(NamedTuple):
+    """Mean and population standard deviation of the cosines to the cohort; float64, both of shape (utterances,)."""
+
+    mean: np.ndarray
+    std: np.ndarray
+
+
+def check_disjoint(cohort_speakers: Iterable[str], eval_speakers: Iterable[str]) -> None:
+    """Refuse a cohort that shares speakers with the evaluation: it would push down the scores of their trials.
+
+    Raises:
+        UserError: names the first shared speakers and their number.
+    """
+    shared = sorted(set(cohort_speakers) & set(eval_speakers))
+    if shared:
+        names = ", ".join(shared[:SHOWN]) + (", ..." if len(shared) > SHOWN else "")
+        raise UserError(
+            f"{len(shared)} speakers are in the cohort and in the evaluation: {names}; "
+            "take the cohort from training speakers, or drop these from it"
+        )
+
+
+def cohort_statistics(
+    table: EmbeddingTable,
+    rows: np.ndarray,
+    cohort: EmbeddingTable,
+    *,
+    top_n: int | None = None,
+    mean: np.ndarray | None = None,
+) -> CohortStatistics:
+    """How utterances score against the cohort.
+
+    Args:
+        table: embeddings of the utterances.
+        rows: the rows of ``table`` that are wanted, int, shape (utterances,).
+        cohort: one embedding a cohort member (speaker or utterance).
+        top_n: take the ``top_n`` highest cosines of each utterance only; None = all.
+        mean: vector subtracted from the embeddings of both tables first, shape (dimension,).
+
+    Raises:
+        UserError: ``top_n`` that the cohort cannot give, cohort of another dimension, an utterance whose cosines to
+            the cohort are all the same.
+    """
+    if cohort.dimension != table.dimension:
+        raise UserError(
+            f"the cohort's embeddings have {cohort.dimension} dimensions, the utterances' {table.dimension}; "
+            "extract both with the same network"
+        )
+    taken = len(cohort) if top_n is None else top_n
+    if len(cohort) < 2:
+        raise UserError(f"the cohort has {len(cohort)} member; a standard deviation needs 2 or more")
+    if not 2 <= taken <= len(cohort):
+        raise UserError(
+            f"top_n is {taken}, but the cohort has {len(cohort)} members; expected 2 to {len(cohort)}: "
+            "lower top_n or take a larger cohort"
+        )
+    members = unit_vectors(cohort, np.arange(len(cohort)), mean).T
+    means, stds = np.empty(len(rows)), np.empty(len(rows))
+    step = max(1, BLOCK_VALUES // len(cohort))
+    for start in range(0, len(rows), step):
+        block = slice(start, start + step)
+        cosines = unit_vectors(table, rows[block], mean) @ members
+        if taken < len(cohort):
+            cosines.partition(len(cohort) - taken, axis=1)
+            cosines = cosines[:, len(cohort) - taken :]
+        means[block], stds[block] = cosines.mean(axis=1), cosines.std(axis=1)
+    flat = np.flatnonzero(stds < SMALLEST_STD)
+    if len(flat):
+        raise UserError(
+            f"{len(flat)} utterances (the first is {table.utterances[rows[flat[0]]]!r}) score the same against all "
+            f"{taken} members of the cohort, so their scores cannot be normalised; "
+            "take a cohort of distinct speakers"
+        )
+    return CohortStatistics(means, stds)
+
+
+def normalise_scores(
+    scores: np.ndarray,
+    trials: Trials,
+    table: EmbeddingTable,
+    cohort: EmbeddingTable,
+    *,
+    method: str = "as-norm",
+    top_n: int | None = None,
+    mean: np.ndarray | None = None,
+) -> np.ndarray:
+    """Normalise the cosine scores of trials against a cohort; the formula is at the head of this module.
+
+    Args:
+        scores: raw cosine scores, shape (trials,), made with the same ``mean``.
+        trials: their pairs.
+        table: embeddings of the utterances of the trials.
+        cohort: one embedding a cohort member, e.g. :func:`~svtoolkit.scoring.cosine.speaker_means` of the training
+            data. Call :func:`check_disjoint` with the speakers of both first; this function sees no speakers.
+        method: ``as-norm`` (the ``top_n`` highest cosines of each utterance) or ``s-norm`` (the whole cohort).
+        top_n: for ``as-norm``, 300 if None; ``s-norm`` takes none.
+        mean: vector subtracted from all embeddings first, those of the cohort too; None = nothing.
+
+    Returns:
+        float64 scores, shape (trials,), in standard deviations above the cohort.
+
+    Raises:
+        UserError: unknown method, ``top_n`` with ``s-norm``, another number of scores than trials, scores that are
+            no finite numbers, an utterance of the trials without an embedding or in the cohort, and what
+            :func:`cohort_statistics` refuses.
+    """
+    if method not in METHODS:
+        raise UserError(f"there is no score normalisation {method!r}; expected one of {', '.join(METHODS)}")
+    if method == "s-norm" and top_n is not None:
+        raise UserError(f"s-norm uses the whole cohort, so top_n={top_n} has no meaning; drop it or take as-norm")
+    if method == "as-norm" and top_n is None:
+        top_n = DEFAULT_TOP_N
+    scores = np.asarray(scores, dtype=np.float64)
+    if scores.shape != (len(trials),) or not np.isfinite(scores).all():
+        raise UserError(
+            f"found scores of shape {scores.shape} for {len(trials)} trials, "
+            f"{int((~np.isfinite(scores)).sum())} of them NaN or infinite; expected one finite score a trial"
+        )
+    shared = sorted(trials.utterances & cohort.index.keys())
+    if shared:
+        raise UserError(
+            f"{len(shared)} utterances of the trials are in the cohort too (the first is {shared[0]!r}); "
+            "take the cohort from training speakers"
+        )
+    require_embeddings(trials.utterances, table)
+    enrol, test = table.lookup(trials.enrol), table.lookup(trials.test)
+    rows = np.unique(np.concatenate([enrol, test]))
+    statistics = cohort_statistics(table, rows, cohort, top_n=top_n, mean=mean)
+    enrol, test = np.searchsorted(rows, enrol), np.searchsorted(rows, test)
+    by_enrol = (scores - statistics.mean[enrol]) / statistics.std[enrol]
+    by_test = (scores - statistics.mean[test]) / statistics.std[test]
+    return (by_enrol + by_test) / 2

@@ -1,0 +1,221 @@
+"""The loop over optimizer steps: schedules, history, validation, checkpoints, stopping."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from svtoolkit.checkpoints.full_state import save_state
+from svtoolkit.config import TrainerConfig
+from svtoolkit.data.crops import CropBatch
+from svtoolkit.errors import UserError
+from svtoolkit.losses import MarginSchedule
+from svtoolkit.memory.peak import peak_bytes, reset_peak
+from svtoolkit.optim import LearningRateSchedule
+from svtoolkit.training.epoch_weights import drop_epoch_weights, save_epoch_weights
+from svtoolkit.training.history import History
+from svtoolkit.training.meters import Meter
+from svtoolkit.training.run_state import collect_state, restore_state
+from svtoolkit.training.signals import StopRequest
+from svtoolkit.training.step import OptimizerStep
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The shape of a run in optimizer steps."""
+
+    steps_per_epoch: int
+    total_steps: int
+    learning_rate: LearningRateSchedule
+    margin: MarginSchedule
+
+
+class TrainingLoop:
+    """Runs a plan from any step to its end.
+
+    Args:
+        step: the optimizer step.
+        plan: steps and schedules.
+        settings: the trainer's part of the configuration.
+        checkpoints: folder of full states and epoch weights.
+        validate: called at the end of an epoch; returns its figures.
+        name_utterances: rows of the training set -> what to call them in a message.
+        fingerprint: of the training set; a state of another one is refused.
+    """
+
+    def __init__(
+        self,
+        step: OptimizerStep,
+        plan: Plan,
+        settings: TrainerConfig,
+        checkpoints: Path,
+        *,
+        validate: Callable[[], dict[str, float]] | None,
+        validate_every: int,
+        name_utterances: Callable[[list[int]], str],
+        fingerprint: str,
+    ) -> None:
+        self.step = step
+        self.plan = plan
+        self.settings = settings
+        self.checkpoints = checkpoints
+        self.validate = validate
+        self.validate_every = validate_every
+        self.name_utterances = name_utterances
+        self.fingerprint = fingerprint
+        self.meters = {"log": Meter(), "epoch": Meter()}
+        self.finished_steps = 0
+        self.seconds = 0.0
+        self.nonfinite_steps = 0
+        self._saved_at = time.monotonic()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a full state."""
+        if state["facts"]["fingerprint"] != self.fingerprint:
+            raise UserError(
+                f"{self.checkpoints}: the saved run was trained on other data (utterances, speakers or speeds differ); "
+                "restore the data directory, or start again in another exp_dir"
+            )
+        facts = restore_state(state, self.step, self.meters)
+        self.finished_steps = facts["finished_steps"]
+        self.seconds = facts["seconds"]
+        self.nonfinite_steps = facts["nonfinite_steps"]
+
+    def run(self, batches: Iterator[CropBatch], history: History) -> int | None:
+        """Train to the end of the plan; returns the number of the signal that stopped it earlier, else None."""
+        self._saved_at = time.monotonic()
+        reset_peak(self.step.device)
+        total = self.plan.total_steps
+        with StopRequest() as stop, tqdm(total=total, initial=self.finished_steps, unit="step", **_bar_style()) as bar:
+            while self.finished_steps < total:
+                self._one_step(batches, history, bar)
+                at_epoch_end = self.finished_steps % self.plan.steps_per_epoch == 0
+                if at_epoch_end:
+                    self._end_epoch(history)
+                if at_epoch_end or stop.signal_number or self._checkpoint_is_due():
+                    self._save(must_succeed=stop.signal_number is not None or self.finished_steps == total)
+                if stop.signal_number and self.finished_steps < total:
+                    return stop.signal_number
+        return None
+
+    def _one_step(self, batches: Iterator[CropBatch], history: History, bar: tqdm) -> None:
+        rate = self.plan.learning_rate(self.finished_steps)
+        for group in self.step.optimizer.param_groups:
+            group["lr"] = rate
+        self.step.head.margin = self.plan.margin(self.finished_steps)
+        result = self.step(batches)
+        self.finished_steps += 1
+        self.seconds += result.meter.seconds
+        if result.nonfinite_entries:
+            self._count_nonfinite(result.nonfinite_entries)
+        else:
+            self.nonfinite_steps = 0
+            for meter in self.meters.values():
+                meter.add(result.meter)
+        bar.update()
+        window = self.meters["log"]
+        if self.finished_steps % self.settings.log_steps == 0 and window.crops:
+            averages = window.averages()
+            shown = {"lr": rate, "margin": self.step.head.margin}
+            history.add({"kind": "step", **self._position(), **averages, **shown, "seconds": self.seconds})
+            bar.set_postfix_str(_progress_text(averages, **shown))
+            window.clear()
+
+    def _position(self) -> dict[str, int]:
+        return {"step": self.finished_steps, "epoch": (self.finished_steps - 1) // self.plan.steps_per_epoch + 1}
+
+    def _count_nonfinite(self, entries: list[int]) -> None:
+        self.nonfinite_steps += 1
+        log.warning(
+            "step %d: loss or gradient is not finite, the update is skipped (%d in a row); utterances: %s",
+            self.finished_steps,
+            self.nonfinite_steps,
+            self.name_utterances(entries),
+        )
+        if self.nonfinite_steps >= self.settings.nonfinite_patience:
+            raise UserError(
+                f"step {self.finished_steps}: loss or gradient was not finite {self.nonfinite_steps} times in a row, "
+                f"last for {self.name_utterances(entries)}; check these files with `svt validate`, lower optim.lr, or "
+                "set trainer.gradient_clip"
+            )
+
+    def _end_epoch(self, history: History) -> None:
+        position, meter = self._position(), self.meters["epoch"]
+        epoch = position["epoch"]
+        record: dict[str, Any] = {"kind": "epoch", **position, **meter.averages()}
+        last = self.finished_steps == self.plan.total_steps
+        if self.validate and (epoch % self.validate_every == 0 or last):
+            begin = time.perf_counter()
+            record.update(self.validate())
+            self.seconds += time.perf_counter() - begin
+        record.update(peak_memory_bytes=peak_bytes(self.step.device), seconds=self.seconds)
+        reset_peak(self.step.device)
+        history.add(record)
+        log.info("%s", _epoch_text(record, self.plan.total_steps // self.plan.steps_per_epoch))
+        meter.clear()
+        try:
+            save_epoch_weights(self.checkpoints, epoch, self.step.network.state_dict())
+        except OSError as error:
+            log.error("weights of epoch %d could not be written (%s); free some disk", epoch, error)
+        keep = {"keep_last": self.settings.keep_last, "keep_best": self.settings.keep_best}
+        drop_epoch_weights(self.checkpoints, history.epochs(), **keep)
+
+    def _checkpoint_is_due(self) -> bool:
+        every = self.settings.checkpoint_steps
+        late = time.monotonic() - self._saved_at > 60 * self.settings.checkpoint_minutes
+        return late or (every > 0 and self.finished_steps % every == 0)
+
+    def _save(self, *, must_succeed: bool) -> None:
+        """Write the full state; a failure is survived while training goes on, since the state before it stays."""
+        state = collect_state(
+            self.step,
+            self.meters,
+            finished_steps=self.finished_steps,
+            seconds=self.seconds,
+            nonfinite_steps=self.nonfinite_steps,
+            fingerprint=self.fingerprint,
+        )
+        try:
+            save_state(self.checkpoints, self.finished_steps, state, keep=self.settings.keep_states)
+        except OSError as error:
+            if must_succeed:
+                raise UserError(
+                    f"{self.checkpoints}: the state after step {self.finished_steps} could not be written ({error}); "
+                    "free some disk and run the same command again: it goes on from the state before"
+                ) from error
+            log.error(
+                "the state after step %d could not be written (%s); the one before it stays", self.finished_steps, error
+            )
+        self._saved_at = time.monotonic()
+
+
+def _bar_style() -> dict[str, Any]:
+    return {"dynamic_ncols": True, "mininterval": 1.0, "smoothing": 0.05, "desc": "train"}
+
+
+def _progress_text(averages: dict[str, float], *, lr: float, margin: float) -> str:
+    return (
+        f"loss {averages['loss']:.3f} acc {100 * averages['accuracy']:.1f}% "
+        f"(no margin {100 * averages['accuracy_no_margin']:.1f}%) lr {lr:.2g} margin {margin:.2f} "
+        f"wait {100 * averages['data_wait']:.0f}%"
+    )
+
+
+def _epoch_text(record: dict[str, Any], epochs: int) -> str:
+    validation = ""
+    if "validation_eer" in record:
+        validation = f", validation EER {100 * record['validation_eer']:.2f} %"
+    return (
+        f"epoch {record['epoch']}/{epochs}: loss {record['loss']:.3f}, accuracy {100 * record['accuracy']:.1f} % "
+        f"(no margin {100 * record['accuracy_no_margin']:.1f} %){validation}, waiting for data "
+        f"{100 * record['data_wait']:.0f} %, peak memory {record['peak_memory_bytes'] / 2**30:.2f} GiB, "
+        f"{record['seconds'] / 60:.1f} min"
+    )

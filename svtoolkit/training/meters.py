@@ -1,0 +1,34 @@
+"""Sums over crops that survive a stop: what history and progress show."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass
+class Meter:
+    """Totals since the last ``clear``; times in seconds."""
+
+    loss: float = 0.0
+    correct: int = 0
+    correct_no_margin: int = 0
+    crops: int = 0
+    waiting: float = 0.0
+    seconds: float = 0.0
+
+    def add(self, other: Meter) -> None:
+        for name, value in asdict(other).items():
+            setattr(self, name, getattr(self, name) + value)
+
+    def clear(self) -> None:
+        self.__init__()  # type: ignore[misc]
+
+    def averages(self) -> dict[str, float]:
+        """Loss and accuracies a crop; data_wait is the share of time spent waiting for data."""
+        crops = max(self.crops, 1)
+        return {
+            "loss": self.loss / crops,
+            "accuracy": self.correct / crops,
+            "accuracy_no_margin": self.correct_no_margin / crops,
+            "data_wait": self.waiting / self.seconds if self.seconds else 0.0,
+        }

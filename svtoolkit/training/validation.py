@@ -1,0 +1,47 @@
+"""EER on speakers held out of training, on trials that stay the same through a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from svtoolkit.data.kaldi_dir import KaldiDir
+from svtoolkit.data.trials import make_trials, write_trials
+from svtoolkit.errors import UserError
+from svtoolkit.scoring.cosine import EmbeddingTable, cosine_scores
+from svtoolkit.scoring.extraction import EmbeddingExtractor
+from svtoolkit.scoring.metrics import equal_error_rate, min_dcf
+
+
+class Validation:
+    """Held-out speakers and their trials.
+
+    Args:
+        kaldi_dir: the held-out speakers.
+        targets_per_speaker, seed: as for ``make_trials``.
+        folder: gets the data directory and the trial list, so that the figures can be recomputed.
+    """
+
+    def __init__(self, kaldi_dir: KaldiDir, *, targets_per_speaker: int, seed: int, folder: Path) -> None:
+        self.utterances = kaldi_dir.utterances()
+        self.trials = make_trials(kaldi_dir.spk2utt, seed=seed, targets_per_speaker=targets_per_speaker)
+        kaldi_dir.write(folder)
+        write_trials(folder / "trials", self.trials)
+
+    def run(self, extractor: EmbeddingExtractor) -> dict[str, float]:
+        """Embed, score and evaluate: {"validation_eer": ..., "validation_min_dcf": ...}, both as fractions.
+
+        Raises:
+            UserError: an utterance cannot be read.
+        """
+        extraction = extractor.extract(self.utterances)
+        if extraction.failures:
+            utterance, reason = next(iter(extraction.failures.items()))
+            raise UserError(
+                f"validation: {len(extraction.failures)} utterances have no embedding, the first is {utterance!r}: "
+                f"{reason}; repair the data directory with `svt validate`"
+            )
+        table = EmbeddingTable(extraction.utterances, extraction.embeddings)
+        scores = cosine_scores(table, self.trials)
+        eer, _ = equal_error_rate(scores, self.trials.target)
+        dcf, _ = min_dcf(scores, self.trials.target, p_target=0.05)
+        return {"validation_eer": eer, "validation_min_dcf": dcf}

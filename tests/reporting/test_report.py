@@ -1,0 +1,312 @@
+from __future__ import annotations
+
+import json
+import re
+from datetime import date
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from report_material import draw_scores, make_history, make_result
+
+from svtoolkit.errors import UserError
+from svtoolkit.reporting.formatting import fact, file_stem, percent, plain
+from svtoolkit.reporting.inline_svg import INK, inline_svg
+from svtoolkit.reporting.report import write_report
+
+VOID = {"meta", "link", "img", "br", "hr", "input", "base", "source", "embed"}
+HOSTILE = '<script>alert("x")</script>&amp;'
+
+
+class Page(HTMLParser):
+    """The elements of a page, checked for nesting; its text without that of styles."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.cells: list[str] = []
+        self.text = ""
+        self.feed(html)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag in ("td", "th"):
+            self.cells.append("")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "style" not in self.open:
+            self.text += data
+        if self.open and self.open[-1] in ("td", "th"):
+            self.cells[-1] += data
+
+    def attributes(self, *names: str) -> list[str]:
+        return [attrs[name] or "" for _, attrs in self.elements for name in names if name in attrs]
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory) -> Path:
+    scored = [draw_scores(400, seed=1), draw_scores(400, distance=4.0, seed=2)]
+    results = [
+        make_result(scored[0], scores="cosine", eer=0.0312),
+        make_result(scored[1], scores="as-norm", eer_interval=None, cllr=None),
+    ]
+    folder = tmp_path_factory.mktemp("report") / "new" / "folder"
+    return write_report(
+        folder,
+        results=results,
+        scored=scored,
+        history=make_history(),
+        config_text="model: resnet34\nurl: https://example.org/a?b&c\n",
+        facts={
+            "model": "resnet34",
+            "parameters": 6_630_000,
+            "versions": {"torch": "2.13", "numpy": "2.4"},
+            "commands": ["svt train name=mini", "svt report exp/mini && echo '<done>'"],
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def page(report) -> Page:
+    return Page(report.read_text(encoding="utf-8"))
+
+
+def test_all_files_of_a_report_are_written(report):
+    assert sorted(path.name for path in report.parent.iterdir()) == [
+        "det.png",
+        "det.svg",
+        "index.html",
+        "learning_curves.svg",
+        "result.json",
+        "scores-eval-as-norm.svg",
+        "scores-eval-cosine.svg",
+    ]
+    assert (report.parent / "det.png").read_bytes().startswith(b"\x89PNG\r\n")
+
+
+def test_page_has_its_sections_in_order(page, report):
+    headings = re.findall(r"<h2 id=\"\w+\">(.*?)</h2>", report.read_text(encoding="utf-8"))
+    assert headings == [
+        "Results",
+        "Detection error trade-off",
+        "Score distributions",
+        "Training",
+        "How to repeat",
+        "Configuration",
+        "Facts",
+        "Trial lists",
+    ]
+    assert sum(tag == "svg" for tag, _ in page.elements) == 4
+    assert all(attrs.get("role") == "img" and attrs.get("aria-label") for tag, attrs in page.elements if tag == "svg")
+
+
+def test_page_shows_every_number_in_its_form(page):
+    rows = [page.cells[start : start + 12] for start in (0, 12, 24)]
+    assert rows[0] == [
+        *("evaluation", "scores", "EER", "EER interval", "minDCF 0.01", "minDCF 0.05", "Cllr", "minCllr"),
+        *("trials", "target", "non-target", "missing"),
+    ]
+    assert rows[1] == [
+        *("eval", "cosine", "3.12 %", "2.50–3.80 % (95 %)", "0.3100", "0.2000", "1.2000", "0.1200"),
+        *("400", "200", "200", "3"),
+    ]
+    assert rows[2][3] == "–"
+    assert rows[2][6] == "–"
+    for shown in ("6,630,000", "torch 2.13, numpy 2.4", "5e" * 32, "svt train name=mini", "up to step 40, epoch 4"):
+        assert shown in page.text
+    assert "commands" not in page.cells
+
+
+def test_page_loads_nothing_and_runs_nothing(page, report):
+    html = report.read_text(encoding="utf-8")
+    assert not {"script", "link", "img", "iframe", "object", "base"} & {tag for tag, _ in page.elements}
+    assert all(value.startswith("#") for value in page.attributes("src", "href", "xlink:href", "data", "action"))
+    assert "@import" not in html
+    assert re.findall(r"url\((?!#)", html) == []
+    assert re.findall(r"https?://[^\s<]*", html) == ["https://example.org/a?b&amp;c"]  # the text of the config
+
+
+def test_ids_are_unique_and_every_reference_finds_its_own(page, report):
+    ids = page.attributes("id")
+    assert len(ids) == len(set(ids))
+    references = re.findall(r"url\(#([^)]*)\)|href=\"#([^\"]*)\"", report.read_text(encoding="utf-8"))
+    named = [clip or link for clip, link in references] + page.attributes("aria-labelledby")
+    assert len(named) > 50
+    assert set(named) <= set(ids)
+
+
+def test_figures_take_the_ink_of_the_page(report):
+    assert INK in (report.parent / "det.svg").read_text(encoding="utf-8")
+    html = report.read_text(encoding="utf-8")
+    assert INK not in html.split("</style>", 1)[1]
+    assert "currentColor" in html
+
+
+def test_result_json_holds_results_and_facts_with_stable_keys(report):
+    text = (report.parent / "result.json").read_text(encoding="utf-8")
+    content = json.loads(text)
+    assert content["results"][0]["eer"] == 0.0312
+    assert content["results"][1]["eer_interval"] is None
+    assert content["facts"]["parameters"] == 6_630_000
+    assert text == json.dumps(content, indent=2, sort_keys=True) + "\n"
+
+
+def test_the_same_input_gives_the_same_bytes(tmp_path):
+    scored = draw_scores(100)
+    first, second = (
+        write_report(tmp_path / name, results=[make_result(scored)], scored=[scored], history=make_history(5, 5)).parent
+        for name in ("first", "second")
+    )
+    for path in first.iterdir():
+        assert path.read_bytes() == (second / path.name).read_bytes(), path.name
+
+
+def test_hostile_names_stay_text(tmp_path):
+    scored = draw_scores(60)
+    result = make_result(scored, HOSTILE, "_../../$x$\x1b", trials_sha256=HOSTILE)
+    index = write_report(
+        tmp_path / "report",
+        results=[result],
+        scored=[scored],
+        history=[{"kind": "step", "step": 1, "loss": 1.0, "extra": HOSTILE}],
+        config_text=f"name: '{HOSTILE}'\n\ttab\x00\ud800</code></pre>",
+        facts={HOSTILE: HOSTILE, "list": [HOSTILE, None, True], "commands": f"echo {HOSTILE}"},
+        title=HOSTILE,
+    )
+    html = index.read_text(encoding="utf-8")
+    page = Page(html)
+    assert "script" not in {tag for tag, _ in page.elements}
+    assert not [name for _, attrs in page.elements for name in attrs if name.startswith("on")]
+    assert page.text.count(HOSTILE) >= 7
+    assert "\x00" not in html
+    assert "\x1b" not in html
+    assert len(page.attributes("id")) == len(set(page.attributes("id")))
+    assert {path.parent for path in tmp_path.rglob("*.svg")} == {tmp_path / "report"}
+
+
+def test_a_report_without_history_config_and_facts_says_so(tmp_path):
+    scored = draw_scores(60)
+    result = {key: make_result(scored)[key] for key in ("evaluation", "scores", "eer", "eer_threshold")}
+    index = write_report(tmp_path, results=[result], scored=[scored])
+    page = Page(index.read_text(encoding="utf-8"))
+    assert "No training history belongs to this report" in page.text
+    assert "No commands were recorded." in page.text
+    assert page.text.count("None was recorded.") == 1
+    assert page.text.count("None were recorded.") == 1
+    assert not (tmp_path / "learning_curves.svg").exists()
+
+
+def test_systems_that_differ_only_in_signs_get_files_of_their_own(tmp_path):
+    scored = draw_scores(60)
+    results = [make_result(scored, "eval", name) for name in ("a/b", "a b", "A-B")]
+    write_report(tmp_path, results=results, scored=[scored] * 3)
+    names = sorted(path.name for path in tmp_path.glob("scores-*"))
+    assert names == ["scores-eval-A-B-3.svg", "scores-eval-a-b-2.svg", "scores-eval-a-b.svg"]
+
+
+def test_different_trial_lists_of_one_evaluation_are_pointed_out(tmp_path):
+    scored = draw_scores(60)
+    results = [make_result(scored, "eval", "a"), make_result(scored, "eval", "b", trials_sha256="00" * 32)]
+    html = write_report(tmp_path, results=results, scored=[scored] * 2).read_text(encoding="utf-8")
+    assert "Results of eval stem from different trial lists" in html
+    same = [make_result(scored, "eval", "a"), make_result(scored, "eval", "b")]
+    html = write_report(tmp_path, results=same, scored=[scored] * 2).read_text(encoding="utf-8")
+    assert "stem from different trial lists" not in html
+
+
+def test_many_trials_give_a_small_page(tmp_path):
+    scored = draw_scores(200_000)
+    index = write_report(tmp_path, results=[make_result(scored)], scored=[scored], history=make_history(3000, 300))
+    assert index.stat().st_size < 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"eer": None}, "result 1 of the report: found None as 'eer', expected a number"),
+        ({"eer": float("nan")}, "found None as 'eer', expected a number"),
+        ({"eer": True}, "found True as 'eer', expected a number"),
+        ({"eer_threshold": "0.4"}, "found '0.4' as 'eer_threshold', expected a number"),
+        ({"scores": 3}, "found 3 as 'scores', expected a name"),
+        ({"cllr": "low"}, "found 'low' as 'cllr', expected a number"),
+        ({"eer_interval": [0.1]}, "as 'eer_interval', expected the two ends"),
+        ({"min_dcf": {"prior": 0.1}}, "as 'min_dcf', expected costs by target prior"),
+        ({"trials": 61}, "found 60 scores behind 61 trials of eval, as-norm"),
+        ({"note": {1, 2}}, r"results\[0\]\.note of the report: found a set"),
+    ],
+)
+def test_a_result_that_cannot_be_shown_is_refused(tmp_path, changes, message):
+    scored = draw_scores(60)
+    with pytest.raises(UserError, match=message):
+        write_report(tmp_path / "report", results=[make_result(scored) | changes], scored=[scored])
+    assert not (tmp_path / "report").exists()
+
+
+def test_results_and_scores_must_belong_together(tmp_path):
+    scored = draw_scores(60)
+    with pytest.raises(UserError, match="found 0 results and scores of 0"):
+        write_report(tmp_path, results=[], scored=[])
+    with pytest.raises(UserError, match="found 1 results and scores of 2"):
+        write_report(tmp_path, results=[make_result(scored)], scored=[scored] * 2)
+    with pytest.raises(UserError, match="more than one result of eval, as-norm"):
+        write_report(tmp_path, results=[make_result(scored)] * 2, scored=[scored] * 2)
+    one_class = (scored.scores, np.ones(60, dtype=bool))
+    with pytest.raises(UserError, match="scores of eval, as-norm: found 60 target and 0 non-target trials"):
+        write_report(tmp_path, results=[make_result(scored)], scored=[one_class])
+    with pytest.raises(UserError, match="scores of eval, as-norm: found 0 target and 0 non-target trials"):
+        write_report(tmp_path, results=[make_result(scored, trials=0)], scored=[(np.zeros(0), np.zeros(0, dtype=bool))])
+
+
+def test_plain_makes_json_of_what_python_holds():
+    value = {
+        1: np.float32(0.5),
+        "array": np.arange(2),
+        "path": Path("a/b"),
+        "day": date(2020, 1, 2),
+        "infinite": float("inf"),
+        "nested": ({"x": np.int64(3)}, None, True),
+    }
+    assert plain(value) == {
+        "1": 0.5,
+        "array": [0, 1],
+        "path": "a/b",
+        "day": "2020-01-02",
+        "infinite": None,
+        "nested": [{"x": 3}, None, True],
+    }
+    with pytest.raises(UserError, match=r"facts\.model of the report: found a object"):
+        plain({"model": object()}, "facts")
+
+
+def test_values_read_well():
+    assert percent(0.0312) == "3.12 %"
+    assert percent(None) == "–"
+    assert fact([1, 2.5, {"a": False}, None]) == "1, 2.5, a no, –"
+    assert file_stem("../a b", "ü?") == "a-b-ü-"
+    assert len(file_stem("x" * 500)) == 100
+    assert file_stem("..") == "unnamed"
+
+
+def test_inline_svg_rewrites_ids_but_not_text():
+    svg = (
+        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"><metadata>m</metadata>'
+        '<defs><style>* {fill: red}</style><path id="p"/></defs><use xlink:href="#p" style="clip-path: url(#p)"/>'
+        f'<text style="fill: {INK}">id="p" url(#p) {INK}</text></svg>'
+    )
+    assert inline_svg(svg, prefix="a-", label='x "y"') == (
+        '<svg role="img" aria-label="x &quot;y&quot;"><defs><path id="a-p" /></defs>'
+        '<use href="#a-p" style="clip-path: url(#a-p)" />'
+        f'<text style="fill: currentColor">id="p" url(#p) {INK}</text></svg>'
+    )

@@ -1,0 +1,101 @@
+"""The import rule of the package, checked by import-linter as pyproject.toml configures it.
+
+That the check can fail is shown on a package of empty modules with the names of the real ones: with the same
+pyproject.toml it passes, and with one forbidden import it does not.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = "commands training reporting deploy scoring checkpoints losses optim models memory data reversible features"
+MODULES = "cli composition config device atomic errors"
+
+
+def lint_imports(folder: Path) -> tuple[int, str]:
+    """Exit status and output of import-linter for the svtoolkit and the pyproject.toml in a folder."""
+    code = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    command = [sys.executable, "-c", code, "--no-cache"]
+    plain = {"PYTHONUTF8": "1", "COLUMNS": "200", "NO_COLOR": "1", "FORCE_COLOR": ""}
+    run = subprocess.run(
+        command, cwd=folder, env=os.environ | plain, capture_output=True, encoding="utf-8", check=False
+    )
+    return run.returncode, " ".join((run.stdout + run.stderr).split())
+
+
+@pytest.fixture
+def skeleton(tmp_path: Path) -> Path:
+    """The real rules over modules that import nothing."""
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    package = tmp_path / "svtoolkit"
+    for name in PACKAGES.split():
+        (package / name).mkdir(parents=True)
+        (package / name / "__init__.py").touch()
+        (package / name / "first.py").touch()
+        (package / name / "second.py").touch()
+    for name in ["__init__", *MODULES.split()]:
+        (package / f"{name}.py").touch()
+    return tmp_path
+
+
+def test_svtoolkit_keeps_the_rule():
+    status, output = lint_imports(ROOT)
+    assert status == 0, output
+    assert "Contracts: 3 kept, 0 broken." in output
+
+
+def test_the_skeleton_keeps_the_rule(skeleton):
+    status, output = lint_imports(skeleton)
+    assert status == 0, output
+    assert "Contracts: 3 kept, 0 broken." in output
+
+
+def test_imports_downwards_and_within_a_package_are_allowed(skeleton):
+    package = skeleton / "svtoolkit"
+    (package / "cli.py").write_text("import svtoolkit.commands.first\nimport svtoolkit.composition\n")
+    (package / "commands" / "first.py").write_text("import svtoolkit.training.first\nimport svtoolkit.config\n")
+    (package / "training" / "first.py").write_text("import svtoolkit.training.second\nimport svtoolkit.errors\n")
+    (package / "data" / "first.py").write_text("from svtoolkit import atomic\nimport svtoolkit.features.first\n")
+    status, output = lint_imports(skeleton)
+    assert status == 0, output
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported", "broken"),
+    [
+        ("data.first", "training.first", "nothing imports upwards"),
+        ("models.first", "data.first", "nothing imports upwards"),
+        ("losses.first", "optim", "nothing imports upwards"),
+        ("training.first", "composition", "nothing imports upwards"),
+        ("reporting.first", "commands.first", "nothing imports upwards"),
+        ("errors", "config", "nothing imports upwards"),
+        ("features.first", "errors", "features and reversible know nothing of svtoolkit"),
+        ("features.first", "data.first", "features and reversible know nothing of svtoolkit"),
+        ("features.first", "reversible", "features and reversible know nothing of svtoolkit"),
+        ("reversible.first", "atomic", "features and reversible know nothing of svtoolkit"),
+        ("reversible.first", "features.first", "features and reversible know nothing of svtoolkit"),
+        ("commands.first", "commands.second", "commands do not import each other"),
+    ],
+)
+def test_a_forbidden_import_is_found(skeleton, importer, imported, broken):
+    file = skeleton / "svtoolkit" / f"{importer.replace('.', '/')}.py"
+    file.write_text(f"def run():\n    from svtoolkit.{imported} import something\n")
+    status, output = lint_imports(skeleton)
+    assert status == 1, output
+    assert f"{broken} BROKEN" in output
+    assert f"svtoolkit.{importer} -> svtoolkit.{imported} (l.2)" in output
+
+
+def test_a_package_without_a_layer_is_found(skeleton):
+    (skeleton / "svtoolkit" / "utils.py").touch()
+    status, output = lint_imports(skeleton)
+    assert status == 1, output
+    assert "not listed as layers: - svtoolkit.utils" in output
+    assert "Give a new package its line in the layers of pyproject.toml." in output
