@@ -68,7 +68,7 @@ explain_failure() {
         reason+=" temporary files)"
     elif grep -Eq "$network" "$log"; then
         reason="the package index cannot be reached: check the network, https_proxy and 'pip config list'"
-    elif grep -q 'No matching distribution found' "$log"; then
+    elif grep -Eq 'No matching distribution found|ResolutionImpossible' "$log"; then
         reason="the package index has nothing that fits Python $(version_of "$venv/bin/python") on this machine:"
         reason+=" remove $venv and name another Python with PYTHON=..."
     else

@@ -240,11 +240,11 @@ run_logged() {
     [[ "$errexit" != *e* ]] || set -e
     trap - INT
     [[ -z "$old_trap" ]] || eval "$old_trap"
-    ((statuses[1] == 0)) || die "cannot write the log $log"
     if [[ -n "$interrupted" ]]; then
         echo "${0##*/}: interrupted; output so far is in $log" >&2
         return 130
     fi
+    ((statuses[1] == 0)) || die "cannot write the log $log"
     if ((statuses[0] != 0)); then
         printf '%s: failed with exit code %s:' "${0##*/}" "${statuses[0]}" >&2
         printf ' %q' "$@" >&2

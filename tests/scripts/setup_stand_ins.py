@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 TOOLS = (
     "bash sh env awk sed grep sort tr cut paste head tail wc find dirname basename mkdir rm mv cp cat df date sleep "
-    "touch chmod sha256sum shasum"
+    "touch chmod sha256sum shasum nproc getconf"
 ).split()
 
 # Stands for an interpreter: makes "environments" that hold a copy of itself, notes what pip is asked for, and does
@@ -51,6 +51,10 @@ case "$*" in
         if [[ "$behaviour" == *hang* ]]; then touch "$notes/hangs"; sleep 60; fi
         [[ "$behaviour" != *fail* ]]
         ;;
+    '-m pytest '*)
+        echo "$PWD OMP_NUM_THREADS=$OMP_NUM_THREADS HYDRA_FULL_ERROR=${{HYDRA_FULL_ERROR:-}} $*" >>"$notes/tests"
+        [[ "$behaviour" != *tests-fail* ]] || exit 3
+        ;;
     -c*) exec {real} "$@" ;;
     *) echo "stand-in: unexpected: $*" >&2; exit 99 ;;
 esac
@@ -70,8 +74,9 @@ class Machine:
             made.mkdir(parents=True)
         for script in (ROOT / "scripts").glob("*.sh"):
             shutil.copy(script, self.root / "scripts")
-        for name in ("pyproject.toml", "constraints.txt"):
-            shutil.copy(ROOT / name, self.root)
+        for name in ("pyproject.toml", "constraints.txt", ".ci/run"):
+            (self.root / name).parent.mkdir(exist_ok=True)
+            shutil.copy(ROOT / name, self.root / name)
         for tool in TOOLS:
             found = shutil.which(tool)
             if found is not None:
@@ -103,9 +108,9 @@ class Machine:
     def installs(self) -> list[str]:
         return [call for call in self.calls if " install " in call]
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, script: str = "scripts/setup.sh") -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [str(self.root / "scripts" / "setup.sh"), *arguments],
+            [str(self.root / script), *arguments],
             cwd=self.elsewhere,
             env={"PATH": str(self.programs), "HOME": str(self.elsewhere), **self.environment},
             stdin=subprocess.DEVNULL,
@@ -117,10 +122,13 @@ class Machine:
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
-    def setup(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        process = self.start(*arguments)
+    def run(self, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        process = self.start(*arguments, script=script)
         output, errors = process.communicate(timeout=60)
         return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+    def setup(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.run("scripts/setup.sh", *arguments)
 
     def wait_for(self, path: Path) -> None:
         deadline = time.monotonic() + 30

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 from setup_stand_ins import ROOT
@@ -16,7 +17,7 @@ else:
 def test_constraints_pin_every_requirement() -> None:
     """Each requirement of the package, the extras demo and dev and the build has one version for each Python."""
     packaging_requirements = pytest.importorskip("packaging.requirements")
-    pins: dict[str, list[object]] = {}
+    pins: dict[str, list[Any]] = {}
     for line in (ROOT / "constraints.txt").read_text().splitlines():
         if not line.startswith("#"):
             pin = packaging_requirements.Requirement(line)

@@ -106,6 +106,7 @@ def test_a_copied_tree_gets_an_environment_of_its_own(machine: Machine, tmp_path
             "index cannot",
         ),
         ("ERROR: No matching distribution found for torch==9", "nothing that fits Python 3.11.7"),
+        ("ERROR: ResolutionImpossible: for help visit", "nothing that fits Python 3.11.7"),
         ("OSError: [Errno 28] No space left on device", "the disk is full"),
     ],
 )

@@ -305,7 +305,7 @@ def test_ctrl_c_ends_the_recipe_and_leaves_the_stage_unfinished(tmp_path: Path, 
 exp_dir=exp
 stage_fresh 1 input || stage_begin 1 "train"
 run_logged exp/train.log bash -c 'trap "sleep 0.2; echo saved; {last_words}" INT
-    touch started; for _ in $(seq 200); do sleep 0.05; done; echo never'
+    echo started; for _ in $(seq 200); do sleep 0.05; done; echo never'
 stage_done 1 input
 echo "went on"
 """
@@ -320,7 +320,8 @@ echo "went on"
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 30
-    while not (tmp_path / "started").exists():
+    log = tmp_path / "exp" / "train.log"
+    while not (log.exists() and "\nstarted\n" in log.read_text()):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     os.killpg(recipe.pid, signal.SIGINT)
@@ -329,5 +330,5 @@ echo "went on"
     assert "saved" in output
     assert "went on" not in output
     assert "run.sh: interrupted; output so far is in exp/train.log" in errors
-    assert "saved" in (tmp_path / "exp" / "train.log").read_text()
+    assert "\nsaved\n" in log.read_text()
     assert not (tmp_path / "exp" / ".stages" / "1").exists()
