@@ -81,9 +81,10 @@ def repair(
     kept = kaldi_dir.subset(utterance for utterance in kaldi_dir.utt2spk if utterance not in dropped)
     if not kept.utt2spk:
         counts = ", ".join(f"{code} {number}" for code, number in Counter(f.code for f in validation.faults).items())
+        reasons = [*dropped.values(), *map(str, validation.faults), "the tables are empty"]
         raise UserError(
             f"{source}: no utterance would remain of {validation.utterances} ({counts}), so nothing is written; "
-            f"the first fault: {validation.faults[0] if validation.faults else 'there is no utterance'}"
+            f"the first reason: {reasons[0]}"
         )
     if check_audio:
         kept.utt2dur = {utterance: validation.durations[utterance] for utterance in kept.utt2spk}

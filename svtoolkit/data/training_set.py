@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -90,25 +89,3 @@ class TrainingSet:
         for utterance, seconds in zip(self.utterances, self.seconds, strict=True):
             digest.update(f"{utterance.utterance_id} {utterance.speaker} {seconds:.4f}\n".encode())
         return digest.hexdigest()
-
-
-def hold_out_speakers(kaldi_dir: KaldiDir, *, speakers: int, seed: int) -> tuple[KaldiDir, KaldiDir]:
-    """Split off speakers for validation.
-
-    Returns:
-        (what is left for training, the held-out speakers), drawn among those with two utterances or more.
-
-    Raises:
-        UserError: not enough such speakers, or none would be left to train on.
-    """
-    spk2utt = kaldi_dir.spk2utt
-    candidates = [speaker for speaker, utterances in spk2utt.items() if len(utterances) > 1]
-    if len(candidates) < speakers or len(spk2utt) - speakers < 2:
-        raise UserError(
-            f"validation.speakers is {speakers}, but of {len(spk2utt)} training speakers {len(candidates)} have two "
-            "utterances and two speakers must be left to train on; lower it (0: no validation)"
-        )
-    held = set(random.Random(seed).sample(candidates, speakers))
-    train = [utterance for utterance, speaker in kaldi_dir.utt2spk.items() if speaker not in held]
-    validation = [utterance for utterance, speaker in kaldi_dir.utt2spk.items() if speaker in held]
-    return kaldi_dir.subset(train), kaldi_dir.subset(validation)

@@ -11,7 +11,7 @@ from svtoolkit.data.kaldi_dir import KaldiDir, Segment, Utterance, read_tables, 
 from svtoolkit.data.tables import read_table, write_table
 from svtoolkit.errors import UserError
 
-IDS = st.text(st.characters(exclude_categories=("C", "Z"), exclude_characters="\u034f"), min_size=1, max_size=8)
+IDS = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=8)
 SECONDS = st.floats(min_value=1e-6, max_value=1e6)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,24 @@ def test_all_faults_at_once(tmp_path):
         ("ann-2", "bob-2", False),
         ("bob-2", "cid-2", False),
     ]
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("segmented", [False, True])
+def test_faults_in_any_combination(segmented, seed, tmp_path):
+    data = (make_segmented_directory if segmented else make_directory)(tmp_path)
+    fitting = [broken for broken in BROKEN if broken.segmented == segmented and not broken.options]
+    names = []
+    for broken in random.Random(seed).sample(fitting, 4):
+        try:
+            broken.change(data)
+            names.append(str(broken))
+        except (AssertionError, FileNotFoundError, UnicodeDecodeError):
+            continue  # an earlier one has taken away what this one would break
+    assert len(names) > 1
+    assert not validate(data).ok
+    repair(data, tmp_path / "repaired")
+    assert validate(tmp_path / "repaired").faults == [], names
 
 
 def test_sound_directory_is_copied(tmp_path):
@@ -153,10 +172,12 @@ def test_unused_recording_with_the_name_of_an_utterance(tmp_path):
 
 def test_nothing_remains(tmp_path):
     data = make_directory(tmp_path)
+    (data / "spk2utt").unlink()
     for utterance in UTTERANCES:
         (tmp_path / "audio" / f"{utterance}.wav").unlink()
     with pytest.raises(
-        UserError, match=r"no utterance would remain of 9 \(missing-audio 9\).*the first fault: wav.scp:1"
+        UserError,
+        match=r"no utterance would remain of 9 \(no-spk2utt 1, missing-audio 9\).*the first reason: wav.scp:1",
     ):
         repair(data, tmp_path / "repaired")
     assert not (tmp_path / "repaired").exists()

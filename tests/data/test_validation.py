@@ -15,6 +15,7 @@ from broken_directories import (
     make_directory,
     make_segmented_directory,
     replace_audio,
+    with_value,
     write_lines,
     write_noise,
 )
@@ -86,6 +87,16 @@ def test_sample_rate_that_is_asked_for(tmp_path):
     validation = validate(data, sample_rate=8000)
     assert [fault.utterance for fault in validation.faults] == list(UTTERANCES)
     assert "'ann-1' has 16000 Hz, expected 8000 Hz (recordings: 16000 Hz: 9)" in validation.faults[0].message
+
+
+@pytest.mark.parametrize(("narrow", "expected"), [(5, 8000), (4, RATE)])
+def test_most_frequent_rate_is_expected(narrow, expected, tmp_path):
+    data = make_directory(tmp_path)
+    for utterance in UTTERANCES[:narrow]:
+        write_noise(tmp_path / "audio" / f"{utterance}.wav", SAMPLES // 2, rate=8000)
+    validation = validate(data)
+    other = UTTERANCES[narrow:] if expected == 8000 else UTTERANCES[:narrow]
+    assert [(fault.code, fault.utterance) for fault in validation.faults] == [("sample-rate", utt) for utt in other]
 
 
 def test_chosen_channel_alone_is_judged(tmp_path):
@@ -210,6 +221,16 @@ def test_survey_in_blocks_agrees_with_the_whole_file(tmp_path, monkeypatch):
         extent = survey.extents[key]
         assert (extent.samples, extent.low, extent.high) == (len(piece), piece.min(), piece.max())
     assert survey.extents["a"].peak_dbfs == pytest.approx(20 * np.log10(np.ptp(whole[:999].astype(float)) / 2))
+
+
+@pytest.mark.parametrize("at", [0, 1500, SAMPLES - 1])
+def test_samples_that_are_no_number_are_found_in_any_block(at, tmp_path, monkeypatch):
+    monkeypatch.setattr(audio_survey, "BLOCK", 1000)
+    path = tmp_path / "broken.wav"
+    soundfile.write(path, with_value(np.nan, at), RATE, subtype="FLOAT")
+    assert not survey_recording(path, {"all": (0.0, None)}).extents["all"].finite
+    soundfile.write(path, with_value(0.2, at), RATE, subtype="FLOAT")
+    assert survey_recording(path, {"all": (0.0, None)}).extents["all"].finite
 
 
 @pytest.mark.parametrize(

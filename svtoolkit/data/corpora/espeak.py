@@ -14,12 +14,14 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
+from types import FrameType
 
 import numpy as np
 
@@ -40,34 +42,29 @@ POS_CHARACTER = 1
 SynthCallback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
 
 
-class Synthesiser:
-    """A context in which sentences can be spoken; it owns a temporary folder of about 2 MB.
+@contextmanager
+def open_synthesiser() -> Iterator[Synthesiser]:
+    """A synthesiser for the length of a block; it owns a temporary folder of about 2 MB.
 
     Raises:
-        UserError: on entry, where espeakng-loader is not installed or brings no data, or where the path of the
-            system's folder for temporary files is too long for eSpeak.
+        UserError: espeakng-loader is not installed or lacks its files, or the path of the system's folder for
+            temporary files is too long for eSpeak.
     """
+    library, data = find_espeak()
+    _check_path_length(Path(tempfile.gettempdir()))
+    # Some systems cannot remove a library that is still mapped; what stays there is theirs to clear.
+    with tempfile.TemporaryDirectory(prefix="svt-", ignore_cleanup_errors=True) as folder:
+        _copy_english(data, Path(folder) / "espeak-ng-data")
+        yield Synthesiser(library, Path(folder))
 
-    def __init__(self) -> None:
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._loads = 0
 
-    def __enter__(self) -> Synthesiser:
-        library, data = find_espeak()
-        _check_path_length(Path(tempfile.gettempdir()))
-        # Loaded copies are removed while in use on systems that allow it; ignore_cleanup_errors is for the others.
-        self._folder = tempfile.TemporaryDirectory(prefix="svt-", ignore_cleanup_errors=True)
+class Synthesiser:
+    """Speaks sentences; made by open_synthesiser."""
+
+    def __init__(self, library: Path, home: Path) -> None:
         self._library = library
-        self._home = Path(self._folder.name)
-        _copy_english(data, self._home / "espeak-ng-data")
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
+        self._home = home
+        self._loads = 0
 
     def speak(
         self,
@@ -105,8 +102,8 @@ class Synthesiser:
         (variants / VARIANT).write_text(f"language variant\nname {VARIANT}\n{variant}\n", encoding="utf-8")
         with self._fresh_library() as library:
             rate = _initialise(library, self._home)
-            # Kept in a name of its own: the library calls it until espeak_Terminate.
             chunks: list[bytes] = []
+            # In a name of its own: ctypes frees a callback that nothing refers to, and the library still calls it.
             callback = SynthCallback(lambda wav, count, _: _collect(chunks, wav, count))
             library.espeak_SetSynthCallback(callback)
             library.espeak_ng_SetRandSeed(ctypes.c_long(seed))
@@ -121,9 +118,9 @@ class Synthesiser:
                 if library.espeak_SetParameter(parameter, int(value), 0) != 0:
                     raise ValueError(f"eSpeak NG refuses value {value} of parameter {parameter}")
             _synthesise(library, text)
-        if not chunks:
-            raise ValueError(f"eSpeak NG made no sound of the text {text!r}")
         samples = np.frombuffer(b"".join(chunks), dtype=np.int16)
+        if not samples.any():
+            raise ValueError(f"eSpeak NG made no sound of the text {text!r}")
         return samples.astype(np.float32) / 32768, rate
 
     @contextmanager
@@ -207,8 +204,31 @@ def _collect(chunks: list[bytes], wav: ctypes._Pointer[ctypes.c_short], count: i
 def _synthesise(library: ctypes.CDLL, text: str) -> None:
     encoded = text.encode() + b"\0"
     size = ctypes.c_size_t(len(encoded))
-    if library.espeak_Synth(encoded, size, 0, POS_CHARACTER, 0, CHARS_UTF8, None, None) != 0:
+    with _interrupts_deferred():
+        refused = library.espeak_Synth(encoded, size, 0, POS_CHARACTER, 0, CHARS_UTF8, None, None)
+    if refused:
         raise ValueError(f"eSpeak NG refuses the text {text!r}")
+
+
+@contextmanager
+def _interrupts_deferred() -> Iterator[None]:
+    """Let Ctrl-C wait for the end of the block.
+
+    An exception in a callback of a C library is reported and forgotten: the interrupt would be lost, and with it the
+    samples of that call.
+    """
+    previous = signal.getsignal(signal.SIGINT)
+    if not callable(previous) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: caught.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+        if caught:
+            previous(*caught[0])
 
 
 def _unload(library: ctypes.CDLL) -> None:

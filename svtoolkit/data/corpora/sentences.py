@@ -133,7 +133,7 @@ def compose_sentences(rng: random.Random) -> Iterator[str]:
 
 
 def compose_sentence(rng: random.Random) -> str:
-    """One of several millions of sentences of 7 to 14 words."""
+    """One of several millions of sentences of 7 to 15 words."""
     sentence = re.sub(r"{(\w+)}", lambda slot: _fill(slot.group(1), rng), rng.choice(TEMPLATES))
     sentence = re.sub(r"\ba (?=[aeiou])", "an ", sentence)
     return sentence[0].upper() + sentence[1:]

@@ -1,8 +1,8 @@
 """A corpus that needs no download: invented speakers, spoken by eSpeak NG, heard over two simulated channels.
 
 Layout: ``<out>/wav/<speaker>/<speaker>-<number>.flac`` (mono, 16 bit), ``<out>/utt2channel`` and
-``<out>/synthetic.json`` (what the files were made of). The speech is generated here and free of rights of others.
-It serves to try the toolkit, and to test it; figures reached on it say nothing about human voices.
+``<out>/synthetic.json`` (what the files were made of). It serves to try the toolkit and to test it; figures
+reached on it say nothing about human voices.
 
 A speaker is an accent, a pitch, a vocal tract length with its own formant pattern, a voice quality and a speed. An
 utterance varies these a little, as a person does from day to day. Every speaker is heard half of the time over a
@@ -28,7 +28,7 @@ import soundfile
 
 from svtoolkit.atomic import atomic_write
 from svtoolkit.data.audio import convert_rate, inspect_audio
-from svtoolkit.data.corpora.espeak import Synthesiser, find_espeak
+from svtoolkit.data.corpora.espeak import Synthesiser, find_espeak, open_synthesiser
 from svtoolkit.data.corpora.sentences import compose_sentences
 from svtoolkit.data.corpora.simulated_channels import CHANNELS, transmit
 from svtoolkit.data.kaldi_dir import KaldiDir, write_table
@@ -149,7 +149,7 @@ def speak_speaker(task: SpeakerTask) -> int:
         voice = draw_voice(task.generator("voice"))
         sentences = islice(compose_sentences(task.generator("sentences")), task.utterances)
         channels = assign_channels(task.number, task.seed, task.utterances)
-        with Synthesiser() as synthesiser:
+        with open_synthesiser() as synthesiser:
             for path, sentence, channel in zip(task.paths, sentences, channels, strict=True):
                 if path in missing:
                     rng = task.generator("utterance", path.stem)
@@ -159,7 +159,7 @@ def speak_speaker(task: SpeakerTask) -> int:
 
 
 def draw_voice(rng: random.Random) -> Voice:
-    """A speaker. Men and women differ in pitch and in vocal tract length as in Peterson and Barney (1952)."""
+    """A speaker; formants of women lie a sixth above those of men (Peterson and Barney, 1952, table II)."""
     female = rng.random() < 0.5
     pitch = (205.0 if female else 118.0) * 2 ** rng.gauss(0, 0.22)
     tract = (1.14 if female else 0.98) * 2 ** rng.gauss(0, 0.06)
@@ -204,7 +204,7 @@ def write_variant(voice: Voice, rng: random.Random) -> str:
 def speak_utterance(
     synthesiser: Synthesiser, voice: Voice, sentence: str, rng: random.Random, sample_rate: int
 ) -> np.ndarray:
-    """One sentence without the silence around it: float32, (samples,), at ``sample_rate``."""
+    """One sentence over no channel: float32, (samples,), at ``sample_rate``."""
     samples, rate = synthesiser.speak(
         sentence,
         language=voice.accent,
@@ -215,14 +215,7 @@ def speak_utterance(
         volume=25,  # eSpeak clips loud voices at its default, 100
         seed=rng.getrandbits(31),
     )
-    return convert_rate(trim_silence(samples, rate), rate, sample_rate)
-
-
-def trim_silence(samples: np.ndarray, rate: int, *, threshold: float = 0.02, margin: float = 0.1) -> np.ndarray:
-    """Cut what comes ``margin`` seconds before the first and after the last sample above threshold * maximum."""
-    loud = np.flatnonzero(np.abs(samples) > threshold * np.abs(samples).max())
-    first, last = loud[0] - round(margin * rate), loud[-1] + round(margin * rate)
-    return samples[max(0, first) : last + 1]
+    return convert_rate(samples, rate, sample_rate)
 
 
 def write_flac(path: Path, samples: np.ndarray, sample_rate: int) -> None:
@@ -240,11 +233,11 @@ def _check_numbers(speakers: int, utterances: int, eval_speakers: int, sample_ra
         ("jobs", jobs, 1),
     ):
         if value < least:
-            raise UserError(f"{name} is {value}; the synthetic corpus needs at least {least}")
+            raise UserError(f"{name}={value}: the synthetic corpus needs {name}={least} or more")
     if speakers - eval_speakers < 2:
         raise UserError(
-            f"speakers is {speakers}, of which eval_speakers={eval_speakers} are for evaluation; "
-            "at least 2 must be left for training"
+            f"speakers={speakers}, of which eval_speakers={eval_speakers} are for evaluation: "
+            f"training needs at least 2 more; raise speakers to {eval_speakers + 2} or beyond"
         )
 
 
@@ -274,7 +267,9 @@ def _run(tasks: Sequence[SpeakerTask], jobs: int) -> Iterator[int]:
         yield from map(speak_speaker, tasks)
         return
     # spawn: a forked child would inherit the threads of torch and of the caller.
-    executor = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=_leave_interrupts)
+    executor = ProcessPoolExecutor(
+        min(jobs, len(tasks)), multiprocessing.get_context("spawn"), initializer=_leave_interrupts
+    )
     try:
         for future in as_completed([executor.submit(speak_speaker, task) for task in tasks]):
             yield future.result()
