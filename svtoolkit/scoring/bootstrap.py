@@ -11,7 +11,7 @@ analysis of pattern recognition systems: the subsets bootstrap", Computer Vision
 1-33; in speaker verification N. Poh, A. Martin, S. Bengio, "Performance generalization in biometric authentication
 using joint user-specific and sample bootstraps", IEEE TPAMI 29 (2007) 492-498. The product for pairs is the vertex
 bootstrap of T. A. B. Snijders and S. P. Borgatti, "Non-parametric standard errors and tests for network statistics",
-Connections 22 (1999) 161-170, compared with others by R. Fogliato, P. Patil, P. Perona, "Confidence intervals for
+Connections 22 (1999) 61-70, compared with others by R. Fogliato, P. Patil, P. Perona, "Confidence intervals for
 error rates in 1:1 matching tasks", IJCV 2024 (arXiv:2306.01198). Where these fill the pairs of copies with other
 pairs or their mean, here they are left out.
 

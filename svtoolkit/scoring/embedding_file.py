@@ -56,7 +56,7 @@ def read_embeddings(scp: str | Path) -> EmbeddingTable:
             raise UserError(
                 f"{path}:{number}: {location} cannot be read ({error}); extract the embeddings again"
             ) from error
-        if vectors and vector.shape != vectors[0].shape or vector.ndim != 1:
+        if vector.ndim != 1 or (vectors and vector.shape != vectors[0].shape):
             raise UserError(
                 f"{path}:{number}: {name!r} has shape {vector.shape}, expected a vector like the others; "
                 "extract all embeddings with one model"

@@ -170,7 +170,7 @@ def min_dcf_from_rates(
     """The least detection cost over all thresholds, divided by that of the better trivial decision.
 
     C(t) = c_miss * p_target * p_miss(t) + c_fa * (1 - p_target) * p_fa(t), divided by
-    min(c_miss * p_target, c_fa * (1 - p_target)): NIST Speaker Recognition Evaluation plans (2016 plan, section 3.1).
+    min(c_miss * p_target, c_fa * (1 - p_target)): the normalised cost of the NIST evaluations (SRE 2016 plan).
 
     Returns:
         the cost, from 0 to 1, and the lowest threshold that attains it (+inf where rejecting everything does).
