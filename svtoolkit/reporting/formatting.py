@@ -58,9 +58,9 @@ def fact(value: Any) -> str:
 
 
 def file_stem(*names: str) -> str:
-    """``names`` joined to a part of a file name that every file system takes: no separators, 100 characters."""
+    """``names`` joined to a part of a file name that every file system takes: no separators, 150 bytes."""
     joined = "-".join(re.sub(r"[^\w.-]+", "-", name) for name in names)
-    return joined.strip(".-")[:100] or "unnamed"
+    return joined.strip(".-").encode()[:150].decode(errors="ignore") or "unnamed"
 
 
 def plain(value: Any, where: str = "value") -> Any:

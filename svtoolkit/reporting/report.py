@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,11 +33,14 @@ class Scored(NamedTuple):
     target: np.ndarray
 
 
+ScoredTrials = Scored | tuple[np.ndarray, np.ndarray]
+
+
 def write_report(
     folder: str | Path,
     *,
     results: Sequence[Mapping[str, Any]],
-    scored: Sequence[Scored],
+    scored: Sequence[ScoredTrials],
     history: Sequence[Record] = (),
     config_text: str = "",
     facts: Mapping[str, Any] | None = None,
@@ -107,7 +109,7 @@ def _json(content: Any) -> str:
     return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n"
 
 
-def _check_results(results: Sequence[Mapping[str, Any]], scored: Sequence[Scored]) -> None:
+def _check_results(results: Sequence[Mapping[str, Any]], scored: Sequence[ScoredTrials]) -> None:
     if not results or len(results) != len(scored):
         raise UserError(
             f"a report needs results and the scores behind each; found {len(results)} results and scores of "
@@ -140,15 +142,26 @@ def _faults(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if not _is_number(value) and (value is not None or key in NUMBERS):
             yield key, "a number"
     interval = result.get("eer_interval")
-    if interval is not None and not (isinstance(interval, list) and len(interval) == 2):
+    if interval is not None and not (_are_numbers_or_none(interval) and len(interval) == 2):
         yield "eer_interval", "the two ends of an interval, or nothing"
     costs = result.get("min_dcf") or {}
-    if not isinstance(costs, Mapping) or not all(re.fullmatch(r"[\d.e-]+", prior) for prior in costs):
+    if not isinstance(costs, Mapping) or not all(map(_is_prior, costs)) or not _are_numbers_or_none([*costs.values()]):
         yield "min_dcf", "costs by target prior, such as {'0.01': 0.31}"
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _are_numbers_or_none(values: Any) -> bool:
+    return isinstance(values, list) and all(value is None or _is_number(value) for value in values)
+
+
+def _is_prior(text: str) -> bool:
+    try:
+        return 0 < float(text) < 1
+    except ValueError:
+        return False
 
 
 def _label(result: Mapping[str, Any]) -> str:
@@ -178,7 +191,7 @@ def _naming(label: str) -> Iterator[None]:
         raise UserError(f"scores of {label}: {error}") from error
 
 
-def _evaluation_figures(results: Sequence[Mapping[str, Any]], scored: Sequence[Scored]) -> tuple[Any, list[Any]]:
+def _evaluation_figures(results: Sequence[Mapping[str, Any]], scored: Sequence[ScoredTrials]) -> tuple[Any, list[Any]]:
     """The DET plot of all systems, and the histogram of each."""
     from svtoolkit.reporting.figures import det_curve, score_histogram
     from svtoolkit.scoring.metrics import error_rates

@@ -83,7 +83,7 @@ def test_equal_scores_give_the_diagonal_of_chance():
 
 def test_det_draws_every_system_in_a_style_of_its_own_with_its_eer():
     rates = {f"system {number}": (np.array([0.0, 0.1, 1.0]), np.array([1.0, 0.1, 0.0])) for number in range(8)}
-    figure = det_curve(rates, {label: 0.1 for label in rates})
+    figure = det_curve(rates, dict.fromkeys(rates, 0.1))
     shown = texts(svg_text(figure))
     assert all(f"{label}: EER 10.00 %" in shown for label in rates)
     assert len({(style.color, style.linestyle) for style in map(line_style, range(30))}) == 30
@@ -105,7 +105,7 @@ def test_labels_that_svg_cannot_hold_are_replaced_and_long_ones_shortened_in_the
 
 def test_det_legend_and_axis_labels_do_not_overlap():
     rates = {f"{number} {'w' * 60}": (np.array([0.0, 0.1, 1.0]), np.array([1.0, 0.1, 0.0])) for number in range(12)}
-    figure = det_curve(rates, {label: 0.1 for label in rates})
+    figure = det_curve(rates, dict.fromkeys(rates, 0.1))
     png_bytes(figure)  # texts have no extent before they are drawn
     legend, label = figure.legends[0].get_window_extent(), figure.axes[0].xaxis.label.get_window_extent()
     assert legend.y1 <= label.y0
