@@ -30,9 +30,7 @@ COMMANDS: dict[str, Command] = {
         "make a Kaldi data directory of a corpus", (), "corpus=folders source=[my_speech] out=data/mine"
     ),
     "validate": Command("check a data directory, repair a copy", ("data",), "data/train --against [data/eval]"),
-    "train": Command(
-        "train a speaker embedding network", (), "model=resnet34 data.train=data/train exp_dir=exp/r34"
-    ),
+    "train": Command("train a speaker embedding network", (), "model=resnet34 data.train=data/train exp_dir=exp/r34"),
     "average": Command("average checkpoints into a released model", ("exp_dir",), "exp/r34 num=10"),
     "embed": Command(
         "extract embeddings of whole utterances", (), "model=exp/r34/model data=data/eval out=exp/r34/eval"
@@ -41,12 +39,8 @@ COMMANDS: dict[str, Command] = {
         "score trials: cosine, S-Norm, AS-Norm", (), "trials=t embeddings=e.scp out=s normalisation=as-norm"
     ),
     "evaluate": Command("EER, minDCF, Cllr and intervals of a score file", (), "scores=s trials=t"),
-    "report": Command(
-        "result.json and a page that opens offline", (), "results=[a.json,b.json] out=exp/r34/report"
-    ),
-    "verify": Command(
-        "do two recordings share a speaker?", ("model", "enrol", "test"), "exp/r34/model a.wav b.wav"
-    ),
+    "report": Command("result.json and a page that opens offline", (), "results=[a.json,b.json] out=exp/r34/report"),
+    "verify": Command("do two recordings share a speaker?", ("model", "enrol", "test"), "exp/r34/model a.wav b.wav"),
 }
 
 
@@ -152,10 +146,7 @@ def _command_help(name: str) -> str:
     command = COMMANDS[name]
     positional = "".join(f" {key.upper()}" for key in command.positional)
     schema = SCHEMAS[name]
-    keys = {item.name for item in fields(schema)}
-    groups = {
-        group: options for group, options in config_groups().items() if group in keys or _composes(name, group)
-    }
+    groups = config_groups(name)
     lines = [f"svt {name}: {command.summary}", "", f"usage: svt {name}{positional} [key=value ...]"]
     lines += [f"example: svt {name} {command.example}", "", "keys:", *_describe(schema)]
     if groups:
@@ -166,10 +157,6 @@ def _command_help(name: str) -> str:
         f"`svt {name} --cfg job` shows the composed configuration; `--key value` is key=value taken literally.",
     ]
     return "\n".join(lines)
-
-
-def _composes(name: str, group: str) -> bool:
-    return name == "train" and group == "experiment"
 
 
 def _describe(schema: Any, prefix: str = "") -> list[str]:

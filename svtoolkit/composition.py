@@ -20,12 +20,23 @@ def conf_dir() -> Path:
     raise UserError(f"{package}: the installation has no conf/ folder; reinstall svtoolkit with pip")
 
 
-def config_groups() -> dict[str, list[str]]:
-    """Configuration group -> its options, read from the folders of conf/."""
+def command_dir(command: str) -> Path:
+    """Where <command>.yaml is: conf/ itself, beside the groups it composes, or conf/commands/, where no group is.
+
+    Apart, since Hydra takes `model=x` for the choice of a group wherever a group of that name is in sight.
+    """
+    plain = conf_dir() / "commands"
+    return plain if (plain / f"{command}.yaml").is_file() else conf_dir()
+
+
+def config_groups(command: str) -> dict[str, list[str]]:
+    """Configuration groups that a command composes -> their options, read from the folders of conf/."""
+    if command_dir(command) != conf_dir():
+        return {}
     return {
         folder.name: sorted(file.stem for file in folder.glob("*.yaml"))
         for folder in sorted(conf_dir().iterdir())
-        if folder.is_dir()
+        if folder.is_dir() and folder.name != "commands"
     }
 
 
@@ -49,7 +60,7 @@ def compose(command: str, overrides: list[str]) -> Any:
 
     _refuse_additions(command, overrides)
     _register_schemas()
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+    with initialize_config_dir(str(command_dir(command)), version_base="1.3"):
         try:
             return hydra_compose(command, overrides)
         except (HydraException, OmegaConfBaseException) as error:
@@ -91,7 +102,7 @@ def _refuse_additions(command: str, overrides: list[str]) -> None:
     """A key that is added or removed would be read by nobody, so that it cannot be meant."""
     for override in overrides:
         key = override.lstrip("+~").partition("=")[0]
-        if override.startswith(("+", "~")) and key not in config_groups():
+        if override.startswith(("+", "~")) and key not in config_groups(command):
             raise UserError(
                 f"svt {command}: found {override!r}, but keys can be neither added nor removed; "
                 f"set one with {key}=value (`svt {command} --cfg job` shows the valid keys)"
@@ -110,7 +121,7 @@ def _register_schemas() -> None:
 
 def _valid_keys(command: str, overrides: list[str], hydra_compose: Any) -> list[str]:
     """All keys of the command, with those groups chosen that the overrides choose and that exist."""
-    groups = config_groups()
+    groups = config_groups(command)
     chosen = [
         override
         for override in overrides
@@ -136,7 +147,7 @@ def _flatten(config: Any, prefix: str = "") -> list[str]:
 
 def _explain(command: str, error: Exception, overrides: list[str], valid: list[str]) -> str:
     """One sentence: what is wrong, and the nearest valid thing."""
-    groups = config_groups()
+    groups = config_groups(command)
     for override in overrides:
         key, equals, value = override.lstrip("+~").partition("=")
         if not equals and not override.startswith("~"):

@@ -189,6 +189,8 @@ class TrainerConfig:
     keep_best: int = 1
     """... and the best by validation EER."""
     log_steps: int = 10
+    channels_last: bool = True
+    """Memory layout of the convolutions."""
     deterministic: bool = True
     """On CUDA: cuDNN's deterministic algorithms."""
 
@@ -228,6 +230,8 @@ class PrepareConfig:
     seed: int = 0
     eval_speakers: int = 0
     """Speakers split off into out/eval (synthetic: of the speakers made); 0: no split."""
+    draw_trials: bool = False
+    """Without a split: draw a trial list where the source brings none."""
     speakers: int = 60
     """Synthetic corpus: speakers made."""
     utterances_per_speaker: int = 20

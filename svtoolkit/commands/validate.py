@@ -8,7 +8,6 @@ import sys
 from tqdm import tqdm
 
 from svtoolkit.config import ValidateConfig
-from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.repair import repair
 from svtoolkit.data.validation import validate
 

@@ -23,7 +23,8 @@ from svtoolkit.data.crops import CropBatch, CropDataset, CropGeometry, collate_c
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.sampler import BatchSampler
 from svtoolkit.data.spec_augment import SpecAugment
-from svtoolkit.data.training_set import TrainingSet, hold_out_speakers
+from svtoolkit.data.splitting import split_speakers
+from svtoolkit.data.training_set import TrainingSet
 from svtoolkit.device import autocast, choose_device
 from svtoolkit.errors import UserError
 from svtoolkit.features import build_front_end
@@ -146,7 +147,10 @@ class Experiment:
         speakers = self.config.validation.speakers
         if not speakers:
             return kaldi_dir, None
-        return hold_out_speakers(kaldi_dir, speakers=speakers, seed=self.config.seed)
+        try:
+            return split_speakers(kaldi_dir, eval_speakers=speakers, seed=self.config.seed)
+        except UserError as error:
+            raise UserError(f"validation.speakers is {speakers}: {error}; lower it (0: no validation)") from error
 
     def _plan(self) -> Plan:
         config = self.config
@@ -183,6 +187,8 @@ class Experiment:
             scale=config.loss.scale,
         )
         network, head = network.to(self.device), head.to(self.device)
+        if config.trainer.channels_last:
+            network = network.to(memory_format=torch.channels_last)
         parameters = [*network.parameters(), *head.parameters()]
         return OptimizerStep(
             self.front_end,
@@ -229,7 +235,8 @@ class Experiment:
         log.info("%s: %.2f M parameters, embedding of %d", config.model.name, weights / 1e6, config.model.embedding_dim)
         log.info(
             "%d utterances, %.2f h; %d speakers x %d speeds = %d classes%s",
-            len(data.utterances), data.seconds.sum() / 3600, len(data.speakers), len(data.speeds), data.num_classes, held,
+            len(data.utterances), data.seconds.sum() / 3600,
+            len(data.speakers), len(data.speeds), data.num_classes, held,
         )  # fmt: skip
         log.info(
             "effective batch %d = %d x %d accumulated; %d epochs x %d steps = %d; peak learning rate %g, as configured",

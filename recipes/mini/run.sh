@@ -1,0 +1,142 @@
+#!/usr/bin/env bash
+# From speech to an equal error rate on two CPU cores. See README.md beside this file.
+set -euo pipefail
+
+recipe=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd -- "$recipe/../.." && pwd)
+. "$root/scripts/stages.sh"
+
+stop_stage=6
+exp_dir="$recipe/exp/synthetic"
+help_message="Trains a small speaker-verification network and prints its equal error rate.
+
+Without --data, a corpus of synthetic speakers is made: nothing is downloaded. With --data DIR, DIR/train and DIR/eval
+are Kaldi data directories; several --data are joined for training and evaluated one by one.
+
+stages: 1 prepare and validate, 2 train, 3 average, 4 embed, 5 score and evaluate, 6 report
+
+Overrides go to 'svt train', except those that begin with prepare. average. embed. score. evaluate. or report.:
+they go to that command without the prefix (score.top_n=50). data.root=DIR is what relative paths are taken from."
+parse_options "$@"
+
+# ---- which override is for which command ----
+prepare=() average=() embed=() score=() evaluate=() report=() train=()
+data_root=()
+for override in "${overrides[@]}"; do
+    case $override in
+        prepare.* | average.* | embed.* | score.* | evaluate.* | report.*)
+            declare -n of_command=${override%%.*}
+            of_command+=("${override#*.}")
+            unset -n of_command
+            ;;
+        data.root=*) data_root=(--root "${override#*=}") ;; # prepared directories hold absolute paths
+        *) train+=("$override") ;;
+    esac
+done
+
+. "$root/scripts/setup.sh" --extras demo
+
+data="$exp_dir/data"
+model="$exp_dir/model"
+
+# Names of the evaluation sets: eval, or eval_<name> of each --data.
+evaluations=(eval)
+if ((${#data_dirs[@]})); then
+    evaluations=()
+    for directory in "${data_dirs[@]}"; do
+        for part in train/wav.scp eval/wav.scp; do require_file "$directory/$part" "--data needs DIR/train and DIR/eval"; done
+        name=$(basename -- "$(cd -- "$directory" && pwd)")
+        evaluations+=("eval_${name//[^A-Za-z0-9_.-]/_}")
+    done
+fi
+
+# ---- stage 1: prepare and validate ----
+inputs=(--seeded "${prepare[@]}" "${data_root[@]}")
+for directory in "${data_dirs[@]}"; do inputs+=("$directory/train" "$directory/eval"); done
+if stage_wanted 1 && ! stage_fresh 1 "${inputs[@]}"; then
+    stage_begin 1 "prepare and validate data"
+    if ((${#data_dirs[@]})); then
+        sources=$(printf ",'%s'" "${data_dirs[@]/%//train}")
+        svt prepare --corpus kaldi --source "[${sources:1}]" --out "$data/train" --jobs "$nj" "${data_root[@]}" "${prepare[@]}"
+        for index in "${!data_dirs[@]}"; do
+            svt prepare --corpus kaldi --source "['${data_dirs[index]}/eval']" --out "$data/${evaluations[index]}" \
+                --draw-trials true --jobs "$nj" "${data_root[@]}" "${prepare[@]}"
+        done
+    else
+        svt prepare --corpus synthetic --out "$data" --eval-speakers 12 --jobs "$nj" "${prepare[@]}"
+    fi
+    svt validate "$data/train" --jobs "$nj"
+    for evaluation in "${evaluations[@]}"; do
+        svt validate "$data/$evaluation" --against "['$data/train']" --jobs "$nj"
+        require_file "$data/$evaluation/trials" "the trial list of $evaluation"
+    done
+    stage_done 1 "${inputs[@]}"
+fi
+
+# ---- stage 2: train ----
+inputs=("$data/train/wav.scp" "$data/train/utt2spk" "${train[@]}")
+if stage_wanted 2 && ! stage_fresh 2 "${inputs[@]}"; then
+    stage_begin 2 "train"
+    svt train experiment=mini --exp-dir "$exp_dir" --data.train "$data/train" "${train[@]}"
+    require_file "$exp_dir/config.yaml" "the configuration of the run"
+    stage_done 2 "${inputs[@]}"
+fi
+
+# ---- stage 3: average ----
+inputs=("$exp_dir/config.yaml" "$exp_dir/logs/history.jsonl" "${average[@]}")
+if stage_wanted 3 && ! stage_fresh 3 "${inputs[@]}"; then
+    stage_begin 3 "average the last epochs into a released model"
+    svt average --exp-dir "$exp_dir" --out "$model" num=5 "${average[@]}"
+    require_file "$model/model.safetensors" "the released weights"
+    require_file "$model/model.yaml" "the description of the released model"
+    stage_done 3 "${inputs[@]}"
+fi
+
+# ---- stage 4: embed the evaluation sets and the cohort, which is the training set ----
+inputs=("$model/model.safetensors" "$data/train/wav.scp" "${embed[@]}")
+for evaluation in "${evaluations[@]}"; do inputs+=("$data/$evaluation/wav.scp"); done
+if stage_wanted 4 && ! stage_fresh 4 "${inputs[@]}"; then
+    stage_begin 4 "embed evaluation and cohort"
+    for part in "${evaluations[@]}" train; do
+        svt embed --model "$model" --data "$data/$part" --out "$exp_dir/embeddings/$part" --num-workers "$nj" "${embed[@]}"
+        require_lines "$exp_dir/embeddings/$part.scp" "$(wc -l <"$data/$part/utt2spk")" "embeddings of $part"
+    done
+    stage_done 4 "${inputs[@]}"
+fi
+
+# ---- stage 5: score and evaluate ----
+inputs=("${score[@]}" "${evaluate[@]}" "$exp_dir/embeddings/train.scp" "$model/model.safetensors")
+for evaluation in "${evaluations[@]}"; do inputs+=("$exp_dir/embeddings/$evaluation.scp" "$data/$evaluation/trials"); done
+if stage_wanted 5 && ! stage_fresh 5 "${inputs[@]}"; then
+    stage_begin 5 "score and evaluate"
+    for evaluation in "${evaluations[@]}"; do
+        for normalisation in none as-norm; do
+            scores="$exp_dir/scores/$evaluation/${normalisation/none/cosine}"
+            options=(--normalisation "$normalisation")
+            [[ $normalisation == none ]] || options+=(--subtract-mean true top_n=40 "${score[@]}")
+            svt score --trials "$data/$evaluation/trials" --embeddings "$exp_dir/embeddings/$evaluation.scp" --out "$scores" \
+                --cohort "$exp_dir/embeddings/train.scp" --cohort-utt2spk "$data/train/utt2spk" \
+                --utt2spk "$data/$evaluation/utt2spk" "${options[@]}"
+            require_lines "$scores" "$(wc -l <"$data/$evaluation/trials")" "scores of $evaluation"
+            options=()
+            [[ $normalisation != none || $evaluation != "${evaluations[0]}" ]] || options=(--store-threshold "$model")
+            svt evaluate --scores "$scores" --trials "$data/$evaluation/trials" --utt2spk "$data/$evaluation/utt2spk" \
+                --name "$evaluation" "${options[@]}" "${evaluate[@]}"
+        done
+    done
+    stage_done 5 "${inputs[@]}"
+fi
+
+# ---- stage 6: report ----
+results=()
+for evaluation in "${evaluations[@]}"; do
+    results+=("$exp_dir/scores/$evaluation/cosine.json" "$exp_dir/scores/$evaluation/as-norm.json")
+done
+inputs=("${results[@]}" "${report[@]}")
+if stage_wanted 6 && ! stage_fresh 6 "${inputs[@]}"; then
+    stage_begin 6 "report"
+    listed=$(printf ",'%s'" "${results[@]}")
+    svt report --results "[${listed:1}]" --out "$exp_dir/report" --exp-dir "$exp_dir" --model "$model" "${report[@]}"
+    require_file "$exp_dir/report/index.html" "the report"
+    stage_done 6 "${inputs[@]}"
+fi
