@@ -4,7 +4,8 @@
 
 Both compute the same 80 log-mel features (they are compared before they are timed). With two threads the filter bank
 uses torch's, kaldi-native-fbank a thread for every half of the batch. Rounds alternate between all variants, so that
-a busy machine slows them alike; the figure is the fastest round, the one least disturbed, beside the median.
+a busy machine slows them alike; the figure is the fastest round, the one least disturbed, beside the median. Two
+threads that wait for each other suffer most from other work on the machine: see the load average that is stored too.
 """
 
 from __future__ import annotations
@@ -156,8 +157,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, required=True, help="JSON file to write")
     parser.add_argument("--rounds", type=int, default=20, help="times that everything is measured")
     options = parser.parse_args(words)
+    load = round(os.getloadavg()[0], 1)
     results = run(options.rounds)
     print(format_table(results))
+    print(f"{os.cpu_count()} CPUs, load average before the start {load}")
     with atomic_write(options.output) as stream:
         record = {
             "command": shlex.join(["python", "-m", "benchmarks.features", *words]),
@@ -165,6 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "crops": CROPS,
             "frames": FRAMES,
             "rounds": options.rounds,
+            "load_average_before": load,
             "results": [asdict(row) for row in results],
         }
         json.dump(record, stream, indent=2)

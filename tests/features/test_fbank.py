@@ -214,7 +214,7 @@ def test_chunks_change_nothing(monkeypatch, limit):
     waveforms = torch.from_numpy(np.float32(noise(5 * 7000).reshape(5, 7000)))
     front_end = build_front_end()
     whole = front_end(waveforms)
-    monkeypatch.setattr(fbank_module, "CPU_CHUNK_FRAMES", limit)
+    monkeypatch.setattr(fbank_module, "CPU_CHUNK_FRAMES_PER_THREAD", limit)
     torch.testing.assert_close(front_end(waveforms), whole, rtol=0, atol=1e-4)
 
 
