@@ -90,7 +90,7 @@ wanted_hash() {
     {
         echo "$root"
         awk '/^\[/ { inside = ($0 ~ /^\[(build-system|project|tool\.hatch)[].]/) } inside' "$root/pyproject.toml"
-        grep -v '^#' "$root/constraints.txt"
+        grep -hv '^#' "$root/constraints.txt" "$root/tests/oracles.txt"
     } | sha256
 }
 
@@ -267,6 +267,9 @@ main() {
     pip_install "installing $torch_pin and the build tools (log: $venv/setup.log)" \
         "$torch_pin" setuptools hatchling editables
     pip_install "installing svtoolkit$all_extras with the versions of constraints.txt" -e ".$all_extras"
+    if [[ " $extras " == *" dev "* ]]; then
+        pip_install "installing what the tests compare with (tests/oracles.txt)" --no-deps -r tests/oracles.txt
+    fi
     write_stamp "done" "$extras"
     say "ready after $SECONDS s: source '$venv/bin/activate'"
 }

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+
+# Of the file's name, at the front of the temporary one's: what is added must fit the file system's limit too.
+_NAME_LENGTH = 40
 
 
 @contextmanager
@@ -15,43 +19,51 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
     """Open a temporary file beside ``path``; on leaving the block it replaces ``path`` in one step.
 
     Args:
-        path: the file to write; its folder is made if it is missing.
+        path: the file to write; its folder is made if it is missing. Permissions are those of a new file (umask),
+            and a symbolic link is replaced itself: the file it names stays as it is.
         mode: ``"w"`` (UTF-8 text, ``\\n`` line ends) or ``"wb"``.
 
-    If the block or the flush raises, ``path`` keeps its old content and the temporary file is removed.
+    If the block or the flush raises, ``path`` keeps its old content and the temporary file is removed. Only a process
+    that is killed leaves it: ``.<name>.<random>.tmp``.
     """
     if mode not in ("w", "wb"):
         raise ValueError(f"mode must be 'w' or 'wb', not {mode!r}")
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    descriptor, temporary = _open_beside(target)
     text: dict[str, Any] = {"encoding": "utf-8", "newline": "\n"} if mode == "w" else {}
     try:
         with os.fdopen(descriptor, mode, **text) as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, target)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     _sync_folder(target.parent)
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _open_beside(target: Path) -> tuple[int, Path]:
+    """A new file in the same folder, open for writing; the system applies the umask, which mkstemp would not."""
+    while True:
+        temporary = target.parent / f".{target.name[:_NAME_LENGTH]}.{secrets.token_hex(8)}.tmp"
+        try:
+            return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), temporary
+        except FileExistsError:
+            continue
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the rename itself durable, on systems whose folders can be opened."""
+    """Make the rename itself durable, on systems that can flush folders."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:
         return
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
     finally:
         os.close(descriptor)

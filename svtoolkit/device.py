@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import AbstractContextManager
 
 import torch
@@ -12,17 +13,24 @@ PRECISIONS: dict[str, torch.dtype | None] = {"fp32": None, "bf16": torch.bfloat1
 
 
 def choose_device(name: str) -> torch.device:
-    """auto, cpu, cuda or cuda:N.
+    """auto (CUDA where there is one), cpu, cuda or cuda:N.
 
     Raises:
-        UserError: CUDA is asked for and there is none, or the name is unknown.
+        UserError: the name is unknown, or CUDA or a card is asked for that is not there.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name.partition(":")[0] not in ("cpu", "cuda"):
+    found = re.fullmatch("cpu|cuda(:([0-9]+))?", name)
+    if found is None:
         raise UserError(f"device is {name!r}, expected auto, cpu, cuda or cuda:N")
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise UserError(f"device is {name}, but torch {torch.__version__} sees no CUDA device; use device=cpu")
+    if name != "cpu":
+        if not torch.cuda.is_available():
+            raise UserError(f"device is {name}, but torch {torch.__version__} sees no CUDA device; use device=cpu")
+        count = torch.cuda.device_count()
+        if int(found[2] or 0) >= count:
+            raise UserError(
+                f"device is {name}, but torch sees {count} CUDA devices; expected cuda:0 to cuda:{count - 1}"
+            )
     return torch.device(name)
 
 
@@ -30,9 +38,12 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[Non
     """Context of the forward pass for fp32, bf16 or fp16.
 
     Raises:
-        UserError: unknown precision.
+        UserError: unknown precision, or one that the device does not have.
     """
     if precision not in PRECISIONS:
         raise UserError(f"precision is {precision!r}, expected one of {', '.join(PRECISIONS)}")
     dtype = PRECISIONS[precision]
-    return torch.autocast(device.type, dtype=dtype, enabled=dtype is not None)
+    try:
+        return torch.autocast(device.type, dtype=dtype, enabled=dtype is not None)
+    except RuntimeError as error:
+        raise UserError(f"precision is {precision}, which {device} cannot do ({error}); use fp32") from error

@@ -1,1 +1,1 @@
-"""Checkpoints: the full state of a run, the released form of a model, readers of other toolkits' forms."""
+"""What a run leaves on disk: its full state and history, the released form of a model, other toolkits' forms."""

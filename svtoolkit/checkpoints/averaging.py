@@ -13,28 +13,53 @@ from svtoolkit.errors import UserError
 def average_weights(state_dicts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """Mean of every floating-point tensor, summed in float64; integer counters take the largest value.
 
+    Types are kept, and the state dicts are left as they are: they are read one after the other.
+
     Raises:
-        UserError: no state dict, or two of them with different names or shapes.
+        UserError: no state dict, or two of them with different names, shapes or types.
     """
     total: dict[str, Tensor] = {}
-    kinds: dict[str, torch.dtype] = {}
+    kinds: dict[str, str] = {}
+    dtypes: dict[str, torch.dtype] = {}
     count = 0
-    for weights in state_dicts:
-        count += 1
-        if not total:
-            total = {name: tensor.double() for name, tensor in weights.items()}
-            kinds = {name: tensor.dtype for name, tensor in weights.items()}
+    for count, weights in enumerate(state_dicts, start=1):
+        if count == 1:
+            kinds = {name: _kind(tensor) for name, tensor in weights.items()}
+            dtypes = {name: tensor.dtype for name, tensor in weights.items()}
+            total = {name: tensor.to(_summed_in(tensor.dtype), copy=True) for name, tensor in weights.items()}
             continue
-        if {name: tensor.shape for name, tensor in total.items()} != {name: t.shape for name, t in weights.items()}:
-            raise UserError("checkpoints of different networks cannot be averaged; give those of one run")
+        _check_same(kinds, {name: _kind(tensor) for name, tensor in weights.items()}, count)
         for name, tensor in weights.items():
-            if kinds[name].is_floating_point:
-                total[name] += tensor.double()
+            if tensor.is_floating_point():
+                total[name] += tensor
             else:
-                total[name] = torch.maximum(total[name], tensor.double())
+                total[name] = torch.maximum(total[name], tensor)
     if not count:
         raise UserError("there is no checkpoint to average; train at least one epoch first")
     return {
-        name: (tensor / count if kinds[name].is_floating_point else tensor).to(kinds[name])
+        name: (tensor / count).to(dtypes[name]) if tensor.is_floating_point() else tensor
         for name, tensor in total.items()
     }
+
+
+def _summed_in(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype.is_floating_point else dtype
+
+
+def _kind(tensor: Tensor) -> str:
+    """Shape and type, for people and for comparison."""
+    shape = "x".join(map(str, tensor.shape)) or "scalar"
+    return f"{shape} {str(tensor.dtype).removeprefix('torch.')}"
+
+
+def _check_same(first: Mapping[str, str], other: Mapping[str, str], number: int) -> None:
+    for name in [*first, *other]:
+        if name not in other:
+            difference = f"checkpoint {number} lacks {name!r}, which checkpoint 1 has"
+        elif name not in first:
+            difference = f"checkpoint {number} has {name!r}, which checkpoint 1 lacks"
+        elif first[name] != other[name]:
+            difference = f"{name!r} is {other[name]} in checkpoint {number} and {first[name]} in checkpoint 1"
+        else:
+            continue
+        raise UserError(f"checkpoints of different networks cannot be averaged; give those of one run: {difference}")

@@ -68,6 +68,27 @@ def read_description(folder: str | Path) -> ModelDescription:
         UserError: missing or malformed; names the file and the key.
     """
     path = Path(folder) / DESCRIPTION
+    content = _read_yaml(path)
+    for section in ("model", "features"):
+        if not isinstance(content.get(section), dict):
+            raise UserError(f"{path}: section {section!r} is missing; re-create the file with `svt average`")
+    facts = {section: content.get(section) or {} for section in ("training", "verification")}
+    for section, value in facts.items():
+        if not isinstance(value, dict):
+            raise UserError(
+                f"{path}: section {section!r} is {value!r}, expected a mapping; re-create the file with `svt average`"
+            )
+    features = _read_features(path, content["features"])
+    num_bins = content["model"].get("num_bins", features.num_bins)
+    if num_bins != features.num_bins:
+        raise UserError(
+            f"{path}: model.num_bins is {num_bins!r} and features.num_bins is {features.num_bins}, "
+            "expected the same; re-create the file with `svt average`"
+        )
+    return ModelDescription(content["model"], features, **facts)
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f"{path}: there is no such file; expected a released model, as written by `svt average`")
     try:
@@ -79,19 +100,18 @@ def read_description(folder: str | Path) -> ModelDescription:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = content.get("format") if isinstance(content, dict) else type(content).__name__
         raise UserError(f"{path}: format is {found!r}, expected {FORMAT}; re-create it with `svt average`")
-    for section in ("model", "features"):
-        if not isinstance(content.get(section), dict):
-            raise UserError(f"{path}: section {section!r} is missing; re-create the file with `svt average`")
-    known = {item.name for item in fields(FeaturesConfig)}
-    unknown = sorted(set(content["features"]) - known)
-    if unknown:
-        raise UserError(f"{path}: features has unknown key {unknown[0]!r}; known: {', '.join(sorted(known))}")
-    return ModelDescription(
-        model=content["model"],
-        features=FeaturesConfig(**content["features"]),
-        training=content.get("training") or {},
-        verification=content.get("verification") or {},
-    )
+    return content
+
+
+def _read_features(path: Path, section: dict[str, Any]) -> FeaturesConfig:
+    kinds = {item.name: type(item.default) for item in fields(FeaturesConfig)}
+    for key, value in section.items():
+        if key not in kinds:
+            known = ", ".join(sorted(kinds))
+            raise UserError(f"{path}: features has unknown key {key!r}; known: {known}")
+        if type(value) is not kinds[key] and not (kinds[key] is float and type(value) is int):
+            raise UserError(f"{path}: features.{key} is {value!r}, expected {kinds[key].__name__}")
+    return FeaturesConfig(**section)
 
 
 def read_released(folder: str | Path) -> tuple[SpeakerNetwork, ModelDescription]:
@@ -112,6 +132,8 @@ def read_released(folder: str | Path) -> tuple[SpeakerNetwork, ModelDescription]
         ) from error
     try:
         network = build_model(**description.model)
+    except UserError as error:
+        raise UserError(f"{Path(folder) / DESCRIPTION}: {error}") from error
     except TypeError as error:
         raise UserError(
             f"{Path(folder) / DESCRIPTION}: section 'model' does not describe a network ({error})"

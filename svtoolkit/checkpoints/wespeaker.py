@@ -9,14 +9,32 @@ from torch import Tensor
 
 from svtoolkit.errors import UserError
 
-# first part of a name, ours and theirs; stages are counted from 0 here and from 1 there
-_PREFIXES = (("stem.0.", "conv1."), ("stem.1.", "bn1."), ("embedding.", "seg_1."))
-_OUR_STAGE, _THEIR_STAGE = re.compile(r"stages\.(\d+)\."), re.compile(r"layer(\d+)\.")
+_BATCH_NORM = "(weight|bias|running_mean|running_var|num_batches_tracked)"
+_BLOCK = rf"\d+\.(conv[123]\.weight|bn[123]\.{_BATCH_NORM}|shortcut\.(0\.weight|1\.{_BATCH_NORM}))"
+
+# First part of a name, ours and theirs, and what may follow it. Stages are counted from 0 here and from 1 there.
+_PARTS = (
+    ("stem.0.", "conv1.", "weight"),
+    ("stem.1.", "bn1.", _BATCH_NORM),
+    *((f"stages.{stage}.", f"layer{stage + 1}.", _BLOCK) for stage in range(4)),
+    ("embedding.", "seg_1.", "(weight|bias)"),
+)
+_PARTS_BACK = tuple((theirs, ours, rest) for ours, theirs, rest in _PARTS)
 
 
 def to_wespeaker(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Our ResNet state dict under WeSpeaker's names (wespeaker/models/resnet.py, two_emb_layer=False)."""
-    return {_to_their_name(name): tensor for name, tensor in weights.items()}
+    """Our ResNet state dict under WeSpeaker's names (wespeaker/models/resnet.py, two_emb_layer=False).
+
+    Raises:
+        UserError: a key that no ResNet has.
+    """
+    theirs = {}
+    for name, tensor in weights.items():
+        renamed = _rename(name, _PARTS)
+        if renamed is None:
+            raise UserError(f"{name!r} is no weight of a ResNet and has no name in WeSpeaker's layout")
+        theirs[renamed] = tensor
+    return theirs
 
 
 def from_wespeaker(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -31,26 +49,18 @@ def from_wespeaker(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for name, tensor in weights.items():
         if name.startswith("projection."):
             continue
-        ours[_to_our_name(name)] = tensor.long() if name.endswith("num_batches_tracked") else tensor
+        renamed = _rename(name, _PARTS_BACK)
+        if renamed is None:
+            raise UserError(
+                f"{name!r} is no weight of a WeSpeaker ResNet with one embedding layer; expected conv1, bn1, "
+                "layer1 to layer4 and seg_1"
+            )
+        ours[renamed] = tensor.long() if name.endswith("num_batches_tracked") else tensor
     return ours
 
 
-def _to_their_name(name: str) -> str:
-    for ours, theirs in _PREFIXES:
-        if name.startswith(ours):
-            return theirs + name.removeprefix(ours)
-    if _OUR_STAGE.match(name):
-        return _OUR_STAGE.sub(lambda match: f"layer{int(match[1]) + 1}.", name, count=1)
-    raise UserError(f"{name!r} is no weight of a ResNet and has no name in WeSpeaker's layout")
-
-
-def _to_our_name(name: str) -> str:
-    for ours, theirs in _PREFIXES:
-        if name.startswith(theirs):
-            return ours + name.removeprefix(theirs)
-    if _THEIR_STAGE.match(name):
-        return _THEIR_STAGE.sub(lambda match: f"stages.{int(match[1]) - 1}.", name, count=1)
-    raise UserError(
-        f"{name!r} is no weight of a WeSpeaker ResNet with one embedding layer; expected conv1, bn1, "
-        "layer1 to layer4 and seg_1"
-    )
+def _rename(name: str, parts: tuple[tuple[str, str, str], ...]) -> str | None:
+    for source, target, rest in parts:
+        if name.startswith(source) and re.fullmatch(rest, name.removeprefix(source)):
+            return target + name.removeprefix(source)
+    return None

@@ -64,6 +64,6 @@ def build_head(name: str, *, embedding_dim: int, num_classes: int, margin: float
     head, ceiling = heads[name]
     if not 0 <= margin < ceiling:
         raise UserError(f"loss={name}: margin is {margin}, expected 0 up to below {ceiling:.4g}")
-    if scale <= 0:
-        raise UserError(f"loss={name}: scale is {scale}, expected a number above 0")
+    if not 0 < scale < math.inf:
+        raise UserError(f"loss={name}: scale is {scale}, expected a finite number above 0")
     return head(embedding_dim, num_classes, scale=scale)

@@ -10,14 +10,16 @@ class StatisticsPooling(nn.Module):
     """Mean and standard deviation over time (Snyder et al., Interspeech 2017).
 
     WeSpeaker's TSTP: channel and frequency are flattened, the variance is unbiased, and 1e-7 stands under the root.
-    A map of a single frame has no unbiased variance; its deviation is that of variance 0.
+    A map of a single frame has no unbiased variance; its deviation is that of variance 0. Maps of half precision are
+    pooled in float32: in float16 the square of a deviation above 256 is infinite.
     """
 
     eps = 1e-7
 
     def forward(self, feature_map: Tensor) -> Tensor:
-        """(batch, channels, bins, frames) -> (batch, 2 * channels * bins)."""
+        """(batch, channels, bins, frames) -> (batch, 2 * channels * bins), float32 or float64."""
         rows = feature_map.flatten(1, 2)
+        rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
         correction = 1 if rows.shape[-1] > 1 else 0
         variance, mean = torch.var_mean(rows, dim=-1, correction=correction)
         return torch.cat([mean, torch.sqrt(variance + self.eps)], dim=1)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import inspect
+from collections.abc import Iterable
 from typing import Any
 
 from svtoolkit.errors import UserError
@@ -42,14 +44,24 @@ def build_model(name: str, *, num_bins: int = 80, embedding_dim: int = 256, **op
         a module with input (batch, frames, num_bins) and output (batch, embedding_dim).
 
     Raises:
-        UserError: unknown name or a size below 1; names the nearest known name.
+        UserError: unknown name or option (with the nearest known one), or a size that is no whole number above 0.
     """
-    if name not in NETWORKS:
-        near = difflib.get_close_matches(name, NETWORKS, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise UserError(f"there is no network {name!r}; {hint}(all: {', '.join(NETWORKS)})")
-    sizes = {"num_bins": num_bins, "embedding_dim": embedding_dim, **options}
+    if not isinstance(name, str) or name not in NETWORKS:
+        raise UserError(f"there is no network {name!r}; {_nearest(str(name), NETWORKS)}(all: {', '.join(NETWORKS)})")
+    build = NETWORKS[name].build
+    known = list(inspect.signature(build).parameters)
+    for key in options:
+        if key not in known:
+            valid = ", ".join(known)
+            raise UserError(f"network {name} has no option {key!r}; {_nearest(key, known)}valid are {valid}")
+    sizes = {"num_bins": num_bins, "embedding_dim": embedding_dim}
+    sizes |= {key: value for key, value in options.items() if value is not None}
     for key, value in sizes.items():
-        if value is not None and value < 1:
-            raise UserError(f"network {name}: {key} is {value}, expected 1 or more")
-    return NETWORKS[name].build(num_bins=num_bins, embedding_dim=embedding_dim, **options)
+        if type(value) is not int or value < 1:
+            raise UserError(f"network {name}: {key} is {value!r}, expected a whole number of 1 or more")
+    return build(**sizes)
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.4)
+    return f"did you mean {near[0]!r}? " if near else ""

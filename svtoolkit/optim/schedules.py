@@ -18,6 +18,9 @@ class LearningRateSchedule:
       whole training, and the linear warm-up multiplies it.
     - cosine: linear warm-up, then half a cosine over the steps that remain (Loshchilov & Hutter, ICLR 2017, eq. 5).
     - one_cycle: half a cosine up, half a cosine down (Smith & Topin 2019).
+
+    Raises:
+        UserError: unknown name, rates in the wrong order, or a warm-up as long as the training.
     """
 
     name: str
@@ -30,7 +33,7 @@ class LearningRateSchedule:
     def __post_init__(self) -> None:
         if self.name not in NAMES:
             raise UserError(f"schedule.name is {self.name!r}, expected one of {', '.join(NAMES)}")
-        if not 0 < self.final_lr <= self.peak_lr:
+        if not 0 < self.final_lr <= self.peak_lr < math.inf:
             raise UserError(
                 f"schedule.final_lr is {self.final_lr} and optim.lr is {self.peak_lr}; expected 0 < final_lr <= lr"
             )
@@ -49,7 +52,8 @@ class LearningRateSchedule:
         """Rate for the update that follows ``step`` finished ones."""
         rise = min(step / self.warmup_steps, 1.0) if self.warmup_steps else 1.0
         if self.name == "exponential":
-            decay = math.exp(step / self.total_steps * math.log(self.final_lr / self.peak_lr))
+            share = min(step / self.total_steps, 1.0)
+            decay = math.exp(share * math.log(self.final_lr / self.peak_lr))
             return (self.initial_lr + (self.peak_lr - self.initial_lr) * rise) * decay
         if rise < 1.0:
             share = rise if self.name == "cosine" else 0.5 - 0.5 * math.cos(math.pi * rise)

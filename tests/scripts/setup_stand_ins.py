@@ -74,7 +74,7 @@ class Machine:
             made.mkdir(parents=True)
         for script in (ROOT / "scripts").glob("*.sh"):
             shutil.copy(script, self.root / "scripts")
-        for name in ("pyproject.toml", "constraints.txt", ".ci/run"):
+        for name in ("pyproject.toml", "constraints.txt", "tests/oracles.txt", ".ci/run"):
             (self.root / name).parent.mkdir(exist_ok=True)
             shutil.copy(ROOT / name, self.root / name)
         for tool in TOOLS:

@@ -21,9 +21,10 @@ def test_from_nothing_to_an_environment(machine: Machine) -> None:
     torch = re.search(r"^torch==\S+", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     assert torch is not None
     assert machine.calls[0] == "venv"
-    first, second = machine.installs
+    first, second, third = machine.installs
     assert f"-c constraints.txt {torch[0]} setuptools hatchling" in first
     assert second.endswith("-c constraints.txt -e .[demo,dev]")
+    assert third.endswith("-c constraints.txt --no-deps -r tests/oracles.txt")
     assert set((machine.notes / "environment").read_text().splitlines()) == {"PYTHONPATH= PIP_USER=0"}
     assert f"installing {torch[0]}" in done.stdout
     assert f"source '{machine.venv}/bin/activate'" in done.stdout
@@ -46,9 +47,16 @@ def test_extras_add_up(machine: Machine) -> None:
     machine.python()
     for extras in ("demo", "dev"):
         assert machine.setup("--extras", extras).returncode == 0
-    assert machine.installs[1].endswith("-e .[demo]")
-    assert machine.installs[-1].endswith("-e .[demo,dev]")
+    assert [call.partition(" -e ")[2] for call in machine.installs] == ["", ".[demo]", "", ".[demo,dev]", ""]
     assert machine.calls.count("venv") == 1
+
+
+def test_the_oracles_of_the_tests_come_with_the_extra_dev_alone(machine: Machine) -> None:
+    machine.python()
+    assert machine.setup("--extras", "demo").returncode == 0
+    assert not any("oracles" in call for call in machine.installs)
+    assert machine.setup("--extras", "dev").returncode == 0
+    assert machine.installs[-1].endswith("--no-deps -r tests/oracles.txt")
 
 
 def test_an_extra_that_cannot_be_installed_does_not_stick(machine: Machine) -> None:
@@ -69,6 +77,7 @@ def test_an_extra_that_cannot_be_installed_does_not_stick(machine: Machine) -> N
         ("pyproject.toml", "requires-python = ", "requires-python  = ", True),
         ("pyproject.toml", "line-length = ", "line-length  = ", False),
         ("constraints.txt", "# ", "#  ", False),
+        ("tests/oracles.txt", "wespeaker-unofficial==", "wespeaker-unofficial==1", True),
     ],
 )
 def test_changed_requirements_are_installed(machine: Machine, name: str, old: str, new: str, again: bool) -> None:

@@ -43,7 +43,8 @@ def test_test_sh_runs_pytest_on_the_cores_there_are(ready: Machine) -> None:
 def test_test_sh_sets_up_first(machine: Machine) -> None:
     machine.python()
     assert machine.run("scripts/test.sh").returncode == 0
-    assert machine.installs[-1].endswith("-e .[demo,dev]")
+    assert machine.installs[1].endswith("-e .[demo,dev]")
+    assert machine.installs[-1].endswith("-r tests/oracles.txt")
 
 
 def test_test_sh_ends_with_pytests_exit_code(ready: Machine) -> None:

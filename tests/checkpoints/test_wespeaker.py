@@ -1,0 +1,189 @@
+"""Our ResNets against WeSpeaker's own model code: the same names, the same shapes, the same numbers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from svtoolkit.checkpoints.wespeaker import from_wespeaker, to_wespeaker
+from svtoolkit.errors import UserError
+from svtoolkit.models import build_model
+
+torch.set_num_threads(1)
+
+NETWORKS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "resnet221", "resnet293")
+
+
+def randomise(network: nn.Module, seed: int = 0) -> nn.Module:
+    """BatchNorm as after training: its own scale, shift and statistics in every channel."""
+    generator = torch.Generator().manual_seed(seed)
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            for tensor, low, high in (
+                (module.weight.data, 0.5, 1.5),
+                (module.bias.data, -0.3, 0.3),
+                (module.running_mean, -0.3, 0.3),
+                (module.running_var, 0.5, 2.0),
+            ):
+                tensor.uniform_(low, high, generator=generator)
+            module.num_batches_tracked.fill_(1234)
+    return network
+
+
+@pytest.fixture(scope="module")
+def their_networks(wespeaker):
+    """Their constructor by our name."""
+    resnet = wespeaker("models.resnet")
+    return {name: getattr(resnet, name.replace("resnet", "ResNet")) for name in NETWORKS}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_names_and_shapes(their_networks, name):
+    with torch.device("meta"):
+        ours, theirs = build_model(name), their_networks[name](feat_dim=80, embed_dim=256)
+    mapped = to_wespeaker(ours.state_dict())
+    assert {key: (tensor.shape, tensor.dtype) for key, tensor in mapped.items()} == {
+        key: (tensor.shape, tensor.dtype) for key, tensor in theirs.state_dict().items()
+    }
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet34", "resnet50"])
+@pytest.mark.parametrize("num_bins", [80, 40])
+def test_equal_embeddings_in_evaluation_and_training(their_networks, name, num_bins):
+    torch.manual_seed(1)
+    ours = randomise(build_model(name, num_bins=num_bins, embedding_dim=64))
+    theirs = their_networks[name](feat_dim=num_bins, embed_dim=64)
+    theirs.load_state_dict(to_wespeaker(ours.state_dict()), strict=True)
+    frames = torch.randn(2, 41, num_bins)
+    for training in (False, True):
+        ours.train(training)
+        theirs.train(training)
+        with torch.no_grad():
+            torch.testing.assert_close(ours(frames), theirs(frames.clone())[-1], rtol=1e-5, atol=1e-5)
+    after = to_wespeaker(ours.state_dict())
+    for key, tensor in theirs.state_dict().items():
+        torch.testing.assert_close(after[key], tensor, rtol=1e-5, atol=1e-6)
+
+
+def test_equal_gradients(their_networks):
+    torch.manual_seed(2)
+    ours = randomise(build_model("resnet18", num_bins=16, embedding_dim=8))
+    theirs = their_networks["resnet18"](feat_dim=16, embed_dim=8)
+    theirs.load_state_dict(to_wespeaker(ours.state_dict()))
+    frames = torch.randn(3, 24, 16)
+    ours(frames).square().sum().backward()
+    theirs(frames.clone())[-1].square().sum().backward()
+    gradients = to_wespeaker({name: parameter.grad for name, parameter in ours.named_parameters()})
+    for name, parameter in theirs.named_parameters():
+        assert (gradients[name] - parameter.grad).norm() <= 1e-4 * parameter.grad.norm(), name
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet50"])
+def test_round_trip(their_networks, name):
+    ours = build_model(name, num_bins=8, embedding_dim=4).state_dict()
+    back = from_wespeaker(to_wespeaker(ours))
+    assert list(back) == list(ours)
+    assert all(back[key] is ours[key] or torch.equal(back[key], ours[key]) for key in ours)
+    with torch.device("meta"):
+        theirs = their_networks[name](feat_dim=80, embed_dim=256).state_dict()
+    assert list(to_wespeaker(from_wespeaker(theirs))) == list(theirs)
+
+
+def small_state() -> dict[str, torch.Tensor]:
+    """A state dict under WeSpeaker's names."""
+    torch.manual_seed(3)
+    return to_wespeaker(build_model("resnet18", base_width=2, num_bins=8, embedding_dim=4).state_dict())
+
+
+def test_the_documented_names():
+    """As peers describe the files, without WeSpeaker at hand."""
+    keys = set(small_state())
+    batch_norm = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+    expected = {"conv1.weight", "seg_1.weight", "seg_1.bias", *(f"bn1.{part}" for part in batch_norm)}
+    for layer in (1, 2, 3, 4):
+        for block in (0, 1):
+            for number in (1, 2):
+                expected |= {f"layer{layer}.{block}.conv{number}.weight"}
+                expected |= {f"layer{layer}.{block}.bn{number}.{part}" for part in batch_norm}
+        if layer > 1:
+            expected |= {f"layer{layer}.0.shortcut.0.weight"}
+            expected |= {f"layer{layer}.0.shortcut.1.{part}" for part in batch_norm}
+    assert keys == expected
+
+
+def test_the_classification_head_is_left_out():
+    state = small_state()
+    head = {
+        "projection.weight": torch.zeros(17_982, 4),
+        "projection.bias": torch.zeros(1, 1),
+        "projection.trans.0.weight": torch.zeros(4, 4),
+    }
+    assert from_wespeaker({**head, **state}).keys() == from_wespeaker(state).keys()
+
+
+def test_counters_that_averaging_made_floats_become_integers():
+    state = small_state()
+    counters = [key for key in state if key.endswith("num_batches_tracked")]
+    assert len(counters) == 20
+    averaged = {key: tensor.float() + 123_456 if key in counters else tensor for key, tensor in state.items()}
+    ours = from_wespeaker(averaged)
+    for key, tensor in ours.items():
+        expected = torch.int64 if key.endswith("num_batches_tracked") else torch.float32
+        assert tensor.dtype == expected
+    network = build_model("resnet18", base_width=2, num_bins=8, embedding_dim=4)
+    network.load_state_dict(ours)
+    assert network.stem[1].num_batches_tracked.item() == 123_456
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "seg_2.weight",  # two embedding layers
+        "seg_bn_1.running_mean",
+        "module.conv1.weight",
+        "frontend.upstream.weight",
+        "layer0.0.conv1.weight",
+        "layer5.0.conv1.weight",
+        "layer1.0.conv4.weight",
+        "layer1.0.conv1.bias",
+        "layer1.0.se.fc1.weight",
+        "layer1.0.convs.0.weight",  # Res2Net
+        "layer1.0.shortcut.0.bias",
+        "layer1.conv.weight",  # ECAPA-TDNN
+        "conv1.bias",
+        "bn1.momentum",
+        "seg_1.extra",
+        "downsample_layers.0.0.weight",  # Gemini DF-ResNet
+        "projections.weight",
+        "stages.0.0.conv1.weight",
+        "",
+    ],
+)
+def test_foreign_keys_are_refused(key):
+    with pytest.raises(UserError) as caught:
+        from_wespeaker({**small_state(), key: torch.zeros(1)})
+    assert str(caught.value) == (
+        f"{key!r} is no weight of a WeSpeaker ResNet with one embedding layer; expected conv1, bn1, "
+        "layer1 to layer4 and seg_1"
+    )
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "conv1.weight",
+        "stages.4.0.conv1.weight",
+        "stages.0.0.f.conv1.weight",
+        "stages.0.0.conv1.bias",
+        "stem.0.bias",
+        "stem.2.weight",
+        "embedding.extra",
+        "pooling.weight",
+        "head.weight",
+    ],
+)
+def test_weights_of_other_networks_have_no_name_there(key):
+    with pytest.raises(UserError) as caught:
+        to_wespeaker({"stem.0.weight": torch.zeros(1), key: torch.zeros(1)})
+    assert str(caught.value) == f"{key!r} is no weight of a ResNet and has no name in WeSpeaker's layout"
