@@ -7,13 +7,21 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
+import shlex
+import signal
 import sys
-from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, fields
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from svtoolkit import __version__
+from svtoolkit.config import REQUIRED
 from svtoolkit.errors import UserError
+
+if TYPE_CHECKING:
+    from svtoolkit.composition.conf_files import Entry
 
 
 @dataclass(frozen=True)
@@ -26,10 +34,8 @@ class Command:
 
 
 COMMANDS: dict[str, Command] = {
-    "prepare": Command(
-        "make a Kaldi data directory of a corpus", (), "corpus=folders source=[my_speech] out=data/mine"
-    ),
-    "validate": Command("check a data directory, repair a copy", ("data",), "data/train --against [data/eval]"),
+    "prepare": Command("make a Kaldi data directory of a corpus", (), "corpus=folders --source speech out=data/mine"),
+    "validate": Command("check a data directory, repair a copy", ("data",), "data/train --against data/eval"),
     "train": Command("train a speaker embedding network", (), "model=resnet34 data.train=data/train exp_dir=exp/r34"),
     "average": Command("average checkpoints into a released model", ("exp_dir",), "exp/r34 num=10"),
     "embed": Command(
@@ -47,32 +53,45 @@ COMMANDS: dict[str, Command] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status: 0, 1 (the user can put it right) or 128 + signal."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] in ("-h", "--help", "help"):
-        print(_overview())
-        return 0 if words else 1
-    if words[0] == "--version":
-        print(f"svtoolkit {__version__}")
-        return 0
     try:
-        return _run(words[0], words[1:])
+        status = _run(words)
+        sys.stdout.flush()
+        return status
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return 130
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        # Who read the output has left, as `svt --help | head -1` does: what is still buffered may go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + 13  # SIGPIPE, which has no name on Windows
 
 
-def _run(name: str, words: list[str]) -> int:
+def _run(words: list[str]) -> int:
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
+    if not words or words[0] in ("-h", "--help"):
+        print(_overview())
+        return 0 if words else 1
+    if words[0] == "--version":
+        print(f"svtoolkit {__version__}")
+        return 0
+    name, rest = words[0], words[1:]
     if name not in COMMANDS:
         import difflib
 
-        near = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.4)
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"did you mean `svt {near[0]}`?" if near else "`svt --help` lists the commands"
         raise UserError(f"svt has no command {name!r}; {hint}")
-    if "-h" in words or "--help" in words:
+    if "-h" in rest or "--help" in rest:
         print(_command_help(name))
         return 0
+    return _run_command(name, rest)
+
+
+def _run_command(name: str, words: list[str]) -> int:
     overrides, show = parse_words(name, words)
     from svtoolkit import composition
 
@@ -80,28 +99,55 @@ def _run(name: str, words: list[str]) -> int:
         print(composition.to_yaml(composition.compose(name, overrides)), end="")
         return 0
     config = composition.load(name, overrides)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     module = importlib.import_module(f"svtoolkit.commands.{name}")
-    return int(module.run(config) or 0)
+    with _log_to_stdout():
+        return int(module.run(config, shlex.join(["svt", name, *words])) or 0)
+
+
+@contextmanager
+def _log_to_stdout() -> Iterator[None]:
+    """What svtoolkit logs is the output of a command; of other libraries, warnings are."""
+    handler = StdoutHandler(sys.stdout)
+    root, ours = logging.getLogger(), logging.getLogger("svtoolkit")
+    before = ours.level
+    root.addHandler(handler)
+    ours.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        ours.setLevel(before)
+
+
+class StdoutHandler(logging.StreamHandler):
+    """Lets the command end where nobody reads its output any more, instead of printing a traceback for each line."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's own name
+        if isinstance(sys.exc_info()[1], BrokenPipeError):
+            raise
+        super().handleError(record)
 
 
 def parse_words(name: str, words: Sequence[str]) -> tuple[list[str], bool]:
     """Words of the command line -> (Hydra overrides, whether only the configuration is to be shown).
 
-    `--key value` and `--key=value` mean key=value taken literally; words without `=` fill the positional keys.
+    `--key value` and `--key=value` mean key=value taken literally, where key takes a list a list of this value alone
+    unless it begins with [; null means none. Words without `=` fill the positional keys.
 
     Raises:
-        UserError: an option without its value, more words than positions.
+        UserError: an option without its value, an unknown short option, more words than positions.
     """
     from svtoolkit.composition import quote
+    from svtoolkit.composition.keys import is_list, key_types
 
+    types = key_types(name)
     overrides: list[str] = []
     positions = list(COMMANDS[name].positional)
     rest = list(words)
     show = False
     while rest:
         word = rest.pop(0)
-        if word.startswith("--"):
+        if word.startswith("--") and word != "--":
             key, equals, value = word[2:].partition("=")
             if not equals:
                 if not rest or rest[0].startswith("--"):
@@ -112,11 +158,15 @@ def parse_words(name: str, words: Sequence[str]) -> tuple[list[str], bool]:
                     raise UserError(f"svt {name}: found --cfg {value}, expected --cfg job")
                 show = True
                 continue
-            literal = value if value.startswith("[") or value == "null" else quote(value)
-            overrides.append(f"{key.replace('-', '_')}={literal}")
+            key = key.replace("-", "_")
+            if is_list(types.get(key, "")):
+                literal = value if value.startswith("[") or not value else f"[{quote(value)}]"
+            else:
+                literal = value if value == "null" else quote(value)
+            overrides.append(f"{key}={literal}")
         elif "=" in word or word.startswith("~"):
             overrides.append(word)
-        elif positions:
+        elif positions and not word.startswith("-"):
             overrides.append(f"{positions.pop(0)}={quote(word)}")
         else:
             raise UserError(f"svt {name}: found {word!r}, expected key=value; see `svt {name} --help`")
@@ -140,18 +190,16 @@ def _overview() -> str:
 
 
 def _command_help(name: str) -> str:
-    from svtoolkit.composition import config_groups
-    from svtoolkit.config import SCHEMAS
+    from svtoolkit.composition.conf_files import Entry, config_groups, default_choices, described_keys
 
     command = COMMANDS[name]
     positional = "".join(f" {key.upper()}" for key in command.positional)
-    schema = SCHEMAS[name]
-    groups = config_groups(name)
+    options = config_groups(name)
     lines = [f"svt {name}: {command.summary}", "", f"usage: svt {name}{positional} [key=value ...]"]
-    lines += [f"example: svt {name} {command.example}", "", "keys:", *_describe(schema)]
+    lines += [f"example: svt {name} {command.example}", "", "keys:", *_table(described_keys(name))]
+    groups = [Entry(group, option, ", ".join(options[group])) for group, option, _ in default_choices(name)]
     if groups:
-        lines += ["", "groups (choose with group=option):"]
-        lines += [f"  {group}: {', '.join(options)}" for group, options in groups.items()]
+        lines += ["", "groups (choose with group=option):", *_table(groups)]
     lines += [
         "",
         f"`svt {name} --cfg job` shows the composed configuration; `--key value` is key=value taken literally.",
@@ -159,17 +207,31 @@ def _command_help(name: str) -> str:
     return "\n".join(lines)
 
 
-def _describe(schema: Any, prefix: str = "") -> list[str]:
-    """One line a key: its name and default; nested nodes indented by their dotted path."""
-    lines = []
-    for item in fields(schema):
-        default = item.default if item.default_factory is MISSING else item.default_factory()
-        if hasattr(default, "__dataclass_fields__"):
-            lines += _describe(type(default), f"{prefix}{item.name}.")
-        else:
-            shown = "(required)" if default == "???" else f"= {'null' if default is None else default}"
-            lines.append(f"  {prefix}{item.name} {shown}")
+def _table(entries: Sequence[Entry]) -> list[str]:
+    """`name = default   explanation`, the explanations in one column, wrapped to the width of the terminal."""
+    import textwrap
+
+    heads = [f"  {name} (required)" if default == REQUIRED else f"  {name} = {default}" for name, default, _ in entries]
+    column = max(map(len, heads)) + 2
+    width = max(_terminal_width(), column + 40)
+    lines: list[str] = []
+    for head, (_, _, text) in zip(heads, entries, strict=True):
+        lines += textwrap.wrap(
+            text,
+            width,
+            initial_indent=f"{head:<{column}}",
+            subsequent_indent=" " * column,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [head]
     return lines
+
+
+def _terminal_width() -> int:
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns
+    except (OSError, ValueError):  # no terminal, or no file at all
+        return 120
 
 
 if __name__ == "__main__":

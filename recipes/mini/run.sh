@@ -59,7 +59,7 @@ if stage_wanted 1 && ! stage_fresh 1 "${inputs[@]}"; then
         sources=$(printf ",'%s'" "${data_dirs[@]/%//train}")
         svt prepare --corpus kaldi --source "[${sources:1}]" --out "$data/train" --jobs "$nj" "${data_root[@]}" "${prepare[@]}"
         for index in "${!data_dirs[@]}"; do
-            svt prepare --corpus kaldi --source "['${data_dirs[index]}/eval']" --out "$data/${evaluations[index]}" \
+            svt prepare --corpus kaldi --source "${data_dirs[index]}/eval" --out "$data/${evaluations[index]}" \
                 --draw-trials true --jobs "$nj" "${data_root[@]}" "${prepare[@]}"
         done
     else
@@ -67,7 +67,7 @@ if stage_wanted 1 && ! stage_fresh 1 "${inputs[@]}"; then
     fi
     svt validate "$data/train" --jobs "$nj"
     for evaluation in "${evaluations[@]}"; do
-        svt validate "$data/$evaluation" --against "['$data/train']" --jobs "$nj"
+        svt validate "$data/$evaluation" --against "$data/train" --jobs "$nj"
         require_file "$data/$evaluation/trials" "the trial list of $evaluation"
     done
     stage_done 1 "${inputs[@]}"

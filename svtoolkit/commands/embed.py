@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import asdict
 
 import torch
 from tqdm import tqdm
@@ -11,15 +12,18 @@ from tqdm import tqdm
 from svtoolkit.config import EmbedConfig
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.errors import UserError
+from svtoolkit.reporting.provenance import write_record
 from svtoolkit.scoring.embedding_file import write_embeddings
 from svtoolkit.scoring.speaker_model import SpeakerModel
 
 log = logging.getLogger(__name__)
 
 
-def run(config: EmbedConfig) -> int:
+def run(config: EmbedConfig, typed: str) -> int:
     """Extract; the exit status is 1 where an utterance has no embedding (the others are written)."""
     if config.threads is not None:
+        if config.threads < 1:
+            raise UserError(f"threads is {config.threads}, expected 1 or more, or null")
         torch.set_num_threads(config.threads)
     model = SpeakerModel.load(
         config.model,
@@ -38,6 +42,13 @@ def run(config: EmbedConfig) -> int:
         reason = next(iter(extraction.failures.values()), "the data directory is empty")
         raise UserError(f"{config.data}: no utterance could be embedded; the first reason: {reason}")
     scp = write_embeddings(config.out, extraction.utterances, extraction.embeddings)
+    facts = {
+        "utterances": len(extraction.utterances),
+        "failures": extraction.failures,
+        "audio_seconds": round(extraction.audio_seconds, 3),
+        "wall_seconds": round(extraction.wall_seconds, 3),
+    }
+    write_record(f"{config.out}.yaml", typed, asdict(config) | facts)
     log.info(
         "%d embeddings -> %s; %.0f s of audio in %.1f s, real-time factor %.4f",
         len(extraction.utterances), scp, extraction.audio_seconds, extraction.wall_seconds, extraction.real_time_factor,

@@ -7,26 +7,27 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from svtoolkit.atomic import atomic_write
 from svtoolkit.checkpoints.released import read_description, write_description
 from svtoolkit.config import EvaluateConfig
 from svtoolkit.data.kaldi_dir import read_utt2spk
 from svtoolkit.data.trials import hash_trials, read_trials
 from svtoolkit.errors import UserError
+from svtoolkit.reporting.provenance import file_sha256, read_record
 from svtoolkit.scoring.evaluation import evaluate_scores
 
 log = logging.getLogger(__name__)
 
 
-def run(config: EvaluateConfig) -> int:
+def run(config: EvaluateConfig, typed: str) -> int:
     """Evaluate, write the result beside the scores, print it."""
     trials = read_trials(config.trials)
-    settings = _score_settings(config.scores)
+    settings = read_record(f"{config.scores}.yaml")
+    if config.store_threshold is not None:
+        _require_plain_cosines(config.scores, settings)
     result: dict[str, Any] = {
         "evaluation": config.name or Path(config.scores).resolve().parent.name,
-        "scores": settings.get("normalisation", Path(config.scores).name).replace("none", "cosine"),
+        "scores": _kind_of_scores(config, settings),
         **evaluate_scores(
             config.scores,
             trials,
@@ -38,38 +39,46 @@ def run(config: EvaluateConfig) -> int:
         ),
         "trials_sha256": hash_trials(config.trials),
         "trials_file": config.trials,
+        "scores_sha256": file_sha256(config.scores),
         "scores_file": config.scores,
+        "command": typed,
     }
     with atomic_write(config.out or f"{config.scores}.json") as stream:
         json.dump(result, stream, indent=2)
         stream.write("\n")
-    if config.store_threshold:
-        _store_threshold(config, settings, result)
+    if config.store_threshold is not None:
+        _store_threshold(config.store_threshold, result)
     log.info("%s", _sentence(result))
     return 0
 
 
-def _score_settings(scores: str) -> dict[str, Any]:
-    path = Path(f"{scores}.yaml")
-    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+def _kind_of_scores(config: EvaluateConfig, settings: dict[str, Any]) -> str:
+    """How the scores were made or, where `svt score` did not make them, the name of their file."""
+    if "normalisation" not in settings:
+        return Path(config.scores).name
+    if settings["normalisation"] != "none":
+        return settings["normalisation"]
+    return "cosine, mean subtracted" if settings.get("subtract_mean") else "cosine"
 
 
-def _store_threshold(config: EvaluateConfig, settings: dict[str, Any], result: dict[str, Any]) -> None:
+def _require_plain_cosines(scores: str, settings: dict[str, Any]) -> None:
     """`svt verify` compares plain cosines, so that only their threshold makes sense in the model."""
     if settings.get("normalisation") != "none" or settings.get("subtract_mean"):
         raise UserError(
-            f"{config.scores}: store_threshold needs plain cosine scores (normalisation=none, no mean subtracted) "
+            f"{scores}: store_threshold needs plain cosine scores (normalisation=none, no mean subtracted) "
             "with the settings that `svt score` wrote beside them; evaluate such a file"
         )
-    assert config.store_threshold is not None
-    description = read_description(config.store_threshold)
+
+
+def _store_threshold(model: str, result: dict[str, Any]) -> None:
+    description = read_description(model)
     description.verification = {
         "threshold": result["eer_threshold"],
         "eer": result["eer"],
         "evaluation": result["evaluation"],
         "trials_sha256": result["trials_sha256"],
     }
-    write_description(config.store_threshold, description)
+    write_description(model, description)
 
 
 def _sentence(result: dict[str, Any]) -> str:

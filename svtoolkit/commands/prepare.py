@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from dataclasses import asdict, fields
 from pathlib import Path
 
 from tqdm import tqdm
@@ -18,38 +19,50 @@ from svtoolkit.data.splitting import split_speakers
 from svtoolkit.data.trials import make_trials, write_trials
 from svtoolkit.data.validation import find_trials
 from svtoolkit.errors import UserError
+from svtoolkit.reporting.provenance import DATA_RECORD, write_record
 
 log = logging.getLogger(__name__)
 
 CORPORA = ("synthetic", "kaldi", "folders", "librispeech")
+SYNTHETIC_ONLY = ("speakers", "utterances_per_speaker", "sample_rate")
 
 
-def run(config: PrepareConfig) -> int:
+def run(config: PrepareConfig, typed: str) -> int:
     """List the corpus (speak it, if it is the synthetic one) and write its data directories."""
-    if config.corpus not in CORPORA:
-        raise UserError(f"corpus is {config.corpus!r}, expected one of {', '.join(CORPORA)}")
+    _check_options(config)
     out = Path(config.out)
     if config.corpus == "synthetic":
-        train, evaluation = _speak(config, out)
-        _write_split(config, out, train, evaluation)
-        return 0
-    kaldi_dir = _list_corpus(config)
-    if config.eval_speakers:
-        train, evaluation = split_speakers(kaldi_dir, eval_speakers=config.eval_speakers, seed=config.seed)
-        _write_split(config, out, train, evaluation)
-        return 0
-    _write(out, kaldi_dir)
-    if config.corpus == "kaldi" and len(config.source) == 1:
-        for trials in find_trials(config.source[0]):
-            shutil.copyfile(trials, out / trials.name)
-    if config.draw_trials and not (out / "trials").is_file():
-        _draw_trials(config, kaldi_dir, out)
+        written = _write_split(config, out, *_speak(config, out))
+    elif config.eval_speakers:
+        kaldi_dir = _list_corpus(config)
+        split = split_speakers(kaldi_dir, eval_speakers=config.eval_speakers, seed=config.seed)
+        written = _write_split(config, out, *split)
+    else:
+        written = _write_whole(config, out, _list_corpus(config))
+    for folder in written:
+        write_record(folder / DATA_RECORD, typed, asdict(config))
     return 0
 
 
+def _check_options(config: PrepareConfig) -> None:
+    if config.corpus not in CORPORA:
+        raise UserError(f"corpus is {config.corpus!r}, expected one of {', '.join(CORPORA)}")
+    if config.corpus == "synthetic":
+        if config.source or config.root is not None:
+            raise UserError("corpus=synthetic makes its own speech; leave out source and root")
+        return
+    defaults = {item.name: item.default for item in fields(PrepareConfig)}
+    foreign = [key for key in SYNTHETIC_ONLY if getattr(config, key) != defaults[key]]
+    if foreign:
+        raise UserError(f"{', '.join(foreign)}: for corpus=synthetic only, which makes its speech; leave it out")
+    out = Path(config.out)
+    targets = (out / "train", out / "eval") if config.eval_speakers else (out,)
+    own = [source for source in config.source if Path(source).resolve() in [target.resolve() for target in targets]]
+    if own:
+        raise UserError(f"out={config.out} would overwrite the source {own[0]}; choose another folder")
+
+
 def _speak(config: PrepareConfig, out: Path) -> tuple[KaldiDir, KaldiDir]:
-    if config.source or config.root is not None:
-        raise UserError("corpus=synthetic makes its own speech; leave out source and root")
     total = config.speakers * config.utterances_per_speaker
     with tqdm(total=total, unit="utt", desc="speak", dynamic_ncols=True) as bar:
         return generate_synthetic_corpus(
@@ -76,10 +89,21 @@ def _list_corpus(config: PrepareConfig) -> KaldiDir:
     return adaptor(config.source[0], jobs=config.jobs)
 
 
-def _write_split(config: PrepareConfig, out: Path, train: KaldiDir, evaluation: KaldiDir) -> None:
+def _write_split(config: PrepareConfig, out: Path, train: KaldiDir, evaluation: KaldiDir) -> list[Path]:
     _write(out / "train", train)
     _write(out / "eval", evaluation)
     _draw_trials(config, evaluation, out / "eval")
+    return [out / "train", out / "eval"]
+
+
+def _write_whole(config: PrepareConfig, out: Path, kaldi_dir: KaldiDir) -> list[Path]:
+    _write(out, kaldi_dir)
+    brought = find_trials(config.source[0]) if config.corpus == "kaldi" and len(config.source) == 1 else []
+    for trials in brought:
+        shutil.copyfile(trials, out / trials.name)
+    if config.draw_trials and "trials" not in [trials.name for trials in brought]:
+        _draw_trials(config, kaldi_dir, out)
+    return [out]
 
 
 def _write(folder: Path, kaldi_dir: KaldiDir) -> None:

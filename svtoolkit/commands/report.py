@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import platform
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +12,20 @@ import torch
 
 from svtoolkit import __version__
 from svtoolkit.checkpoints.released import read_released
+from svtoolkit.checkpoints.run_history import read_history
 from svtoolkit.config import ReportConfig
 from svtoolkit.data.trials import hash_trials, read_trials
 from svtoolkit.errors import UserError
-from svtoolkit.reporting.history import read_history
+from svtoolkit.reporting.provenance import commands_behind, file_sha256, read_record, source_commit
 from svtoolkit.reporting.report import write_report
 from svtoolkit.scoring.evaluation import scored_part
 from svtoolkit.scoring.score_file import align_scores
-from svtoolkit.training.experiment import CONFIG, LOGS
+from svtoolkit.training.exp_dir import CONFIG, LOGS
 
 log = logging.getLogger(__name__)
 
 
-def run(config: ReportConfig) -> int:
+def run(config: ReportConfig, typed: str) -> int:
     """Gather results, scores, history and facts, and write the report."""
     if not config.results:
         raise UserError("results lists no file; give results=[a.json,b.json], as written by `svt evaluate`")
@@ -33,15 +33,20 @@ def run(config: ReportConfig) -> int:
     history, config_text = [], ""
     if config.exp_dir is not None:
         exp_dir = Path(config.exp_dir)
+        if not (exp_dir / CONFIG).is_file():
+            raise UserError(
+                f"{exp_dir / CONFIG}: there is no such file; expected exp_dir to be a folder that `svt train` wrote"
+            )
         history = read_history(exp_dir / LOGS / "history.jsonl")
         config_text = (exp_dir / CONFIG).read_text(encoding="utf-8")
+    commands = commands_behind(results, exp_dir=config.exp_dir, model=config.model)
     page = write_report(
         Path(config.out),
         results=results,
         scored=[_read_scored(result) for result in results],
         history=history,
         config_text=config_text,
-        facts=_facts(config),
+        facts=_facts(config) | {"commands": [*commands, typed]},
     )
     log.info("report: %s", page)
     return 0
@@ -54,18 +59,21 @@ def _read_result(path: Path) -> dict[str, Any]:
         result = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise UserError(f"{path}:{error.lineno}: is not JSON ({error.msg}); run `svt evaluate` again") from error
-    missing = {"scores_file", "trials_file", "trials_sha256", "eer"} - result.keys()
+    needed = {"scores_file", "scores_sha256", "trials_file", "trials_sha256", "eer", "missing"}
+    missing = needed - result.keys() if isinstance(result, dict) else needed
     if missing:
         raise UserError(f"{path}: lacks {', '.join(sorted(missing))}; run `svt evaluate` again")
     return result
 
 
 def _read_scored(result: dict[str, Any]) -> tuple[Any, Any]:
-    """Scores and target flags behind a result, refused where the trial list is no longer the same."""
+    """Scores and target flags behind a result, refused where a file is no longer the same."""
     trials_file, scores_file = result["trials_file"], result["scores_file"]
     if hash_trials(trials_file) != result["trials_sha256"]:
         raise UserError(f"{trials_file}: has changed since {scores_file} was evaluated; run `svt evaluate` again")
     trials = read_trials(trials_file)
+    if Path(scores_file).is_file() and file_sha256(scores_file) != result["scores_sha256"]:
+        raise UserError(f"{scores_file}: has changed since it was evaluated; run `svt evaluate` again")
     if result["missing"]:
         trials = scored_part(trials, scores_file)
     return align_scores(trials, scores_file), trials.target
@@ -74,13 +82,17 @@ def _read_scored(result: dict[str, Any]) -> tuple[Any, Any]:
 def _facts(config: ReportConfig) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "svtoolkit": __version__,
-        "git commit": _git_commit(),
+        "git commit": source_commit(Path(__file__).resolve().parent),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "machine": f"{platform.system()} {platform.machine()}, {torch.get_num_threads()} threads",
     }
     if torch.cuda.is_available():
         facts["gpu"] = torch.cuda.get_device_name()
+    if config.exp_dir is not None:
+        saved = Path(config.exp_dir) / CONFIG
+        facts["seed"] = read_record(saved).get("seed")
+        facts["config sha256"] = file_sha256(saved)
     if config.model is not None:
         network, description = read_released(config.model)
         facts["model"] = description.model["name"]
@@ -88,16 +100,3 @@ def _facts(config: ReportConfig) -> dict[str, Any]:
         facts["embedding size"] = description.model["embedding_dim"]
         facts["epochs averaged"] = description.training.get("epochs_averaged")
     return facts
-
-
-def _git_commit() -> str | None:
-    """Commit of the source tree that runs, with + where it was changed; None outside a repository."""
-    source = Path(__file__).resolve().parent
-    try:
-        described = subprocess.run(
-            ["git", "describe", "--always", "--dirty=+", "--abbrev=12"],
-            cwd=source, capture_output=True, text=True, check=True,
-        )  # fmt: skip
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return described.stdout.strip()

@@ -6,13 +6,12 @@ import logging
 from dataclasses import asdict
 
 import numpy as np
-import yaml
 
-from svtoolkit.atomic import atomic_write
 from svtoolkit.config import ScoreConfig
 from svtoolkit.data.kaldi_dir import read_utt2spk
 from svtoolkit.data.trials import hash_trials, read_trials
 from svtoolkit.errors import UserError
+from svtoolkit.reporting.provenance import write_record
 from svtoolkit.scoring.cosine import EmbeddingTable, cosine_scores, mean_embedding, score_trials, speaker_means
 from svtoolkit.scoring.embedding_file import read_embeddings
 from svtoolkit.scoring.normalisation import METHODS, check_disjoint, normalise_scores
@@ -21,7 +20,7 @@ from svtoolkit.scoring.score_file import write_scores
 log = logging.getLogger(__name__)
 
 
-def run(config: ScoreConfig) -> int:
+def run(config: ScoreConfig, typed: str) -> int:
     """Score and write `enrol test score`; how the scores were made goes to <out>.yaml."""
     if config.normalisation not in ("none", *METHODS):
         raise UserError(f"normalisation is {config.normalisation!r}, expected none, {', '.join(METHODS)}")
@@ -38,14 +37,12 @@ def run(config: ScoreConfig) -> int:
         scores = normalise_scores(scores, trials, table, cohort, method=config.normalisation, top_n=top_n, mean=mean)
     write_scores(config.out, trials, scores)
     facts = {
-        **asdict(config),
         "trials_sha256": hash_trials(config.trials),
         "scored": len(trials),
         "missing": missing,
         "cohort_speakers": None if cohort is None else len(cohort),
     }
-    with atomic_write(f"{config.out}.yaml") as stream:
-        yaml.safe_dump(facts, stream, sort_keys=False)
+    write_record(f"{config.out}.yaml", typed, asdict(config) | facts)
     log.info("%d trials scored (%s), %d left out -> %s", len(trials), config.normalisation, missing, config.out)
     return 0
 

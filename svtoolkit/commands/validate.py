@@ -2,46 +2,41 @@
 
 from __future__ import annotations
 
-import logging
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
 
 from tqdm import tqdm
 
 from svtoolkit.config import ValidateConfig
 from svtoolkit.data.repair import repair
 from svtoolkit.data.validation import validate
+from svtoolkit.reporting.provenance import DATA_RECORD, write_record
 
-log = logging.getLogger(__name__)
 
-
-def run(config: ValidateConfig) -> int:
+def run(config: ValidateConfig, typed: str) -> int:
     """Print the faults; the exit status is 1 where there is one (with fix: where the copy could not be made)."""
-    options = {
-        "root": config.root,
-        "sample_rate": config.sample_rate,
-        "channel": config.channel,
-        "against": config.against,
-        "jobs": config.jobs,
-    }
-    if config.fix is not None:
-        repaired = repair(config.data, config.fix, **options)
-        for utterance, reason in repaired.dropped:
-            print(f"dropped {utterance}: {reason}")
-        for name in repaired.rewritten:
-            print(f"rewritten: {name}")
-        print(f"{config.fix}: written, {len(repaired.dropped)} utterances dropped; {config.data} is untouched")
-        return 0
-    with tqdm(unit="file", desc="validate", dynamic_ncols=True, disable=not config.check_audio) as bar:
+    return _list_faults(config) if config.fix is None else _write_copy(config, config.fix, typed)
+
+
+def _list_faults(config: ValidateConfig) -> int:
+    with _progress(config) as progress:
         found = validate(
             config.data,
+            root=config.root,
+            sample_rate=config.sample_rate,
+            channel=config.channel,
             check_audio=config.check_audio,
-            progress=lambda finished: bar.update(finished - bar.n),
-            **options,
+            against=config.against,
+            jobs=config.jobs,
+            progress=progress,
         )
     for fault in found.faults:
         print(f"{config.data}/{fault}", file=sys.stderr)
-    rates = ", ".join(f"{count} files at {rate} Hz" for rate, count in sorted(found.rates.items()))
-    print(f"{config.data}: {found.speakers} speakers, {found.utterances} utterances, {found.hours:.2f} h; {rates}")
+    rates = "".join(f", {count} files at {rate} Hz" for rate, count in sorted(found.rates.items()))
+    print(f"{config.data}: {found.speakers} speakers, {found.utterances} utterances, {found.hours:.2f} h{rates}")
     if found.ok:
         print("no fault found")
         return 0
@@ -50,3 +45,37 @@ def run(config: ValidateConfig) -> int:
         file=sys.stderr,
     )
     return 1
+
+
+def _write_copy(config: ValidateConfig, out: str, typed: str) -> int:
+    with _progress(config) as progress:
+        repaired = repair(
+            config.data,
+            out,
+            root=config.root,
+            sample_rate=config.sample_rate,
+            channel=config.channel,
+            check_audio=config.check_audio,
+            against=config.against,
+            jobs=config.jobs,
+            progress=progress,
+        )
+    # The directory that was repaired is its source, as in what `svt prepare` records.
+    write_record(Path(out) / DATA_RECORD, typed, {"source": config.data, **asdict(config)})
+    for utterance, reason in repaired.dropped:
+        print(f"dropped {utterance}: {reason}")
+    for name in repaired.rewritten:
+        print(f"rewritten: {name}")
+    for name, reason in repaired.left_out:
+        print(f"left out: {name}: {reason}")
+    print(f"{out}: written, {len(repaired.dropped)} utterances dropped; {config.data} is untouched")
+    return 0
+
+
+@contextmanager
+def _progress(config: ValidateConfig) -> Iterator[Callable[[int], object]]:
+    """Takes the number of recordings that are done and shows it."""
+    table = Path(config.data) / "wav.scp"
+    total = len(table.read_bytes().splitlines()) if table.is_file() else None
+    with tqdm(total=total, unit="file", desc="validate", dynamic_ncols=True, disable=not config.check_audio) as bar:
+        yield lambda done: bar.update(done - bar.n)

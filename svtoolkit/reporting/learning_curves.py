@@ -100,7 +100,7 @@ def learning_curves(history: Sequence[Record]) -> Figure:
     Panels without a single value are left out.
 
     Args:
-        history: records of kind ``step`` and ``epoch``, as ``history.read_history`` gives them. Accuracies, error
+        history: records of kind ``step`` and ``epoch``, as ``read_history`` gives them. Accuracies, error
             rates and ``data_wait`` (the share of the time spent waiting for data) lie between 0 and 1.
 
     Raises:

@@ -57,7 +57,7 @@ def write_report(
             (target prior -> cost), ``cllr``, ``min_cllr``, ``trials``, ``targets``, ``nontargets``, ``missing``,
             ``trials_sha256``. Rates are shares of one. Further keys go to result.json alone.
         scored: scores and labels behind each result, in the same order.
-        history: records of the training run, see ``history.read_history``.
+        history: records of the training run, see ``svtoolkit.checkpoints.run_history``.
         config_text: the composed configuration, YAML.
         facts: model, sizes, machine, versions and the like: text, numbers, lists and mappings of these;
             ``commands`` holds the commands that repeat the run.

@@ -1,17 +1,10 @@
-"""The schema of conf/: one dataclass a configuration node.
-
-A key that stands in no dataclass, or a value of another type, is refused before anything runs. What a key means is
-said twice: shortly here, at length in the YAML of its group. This module imports neither torch nor Hydra, so that
-`svt --help` stays instant.
-"""
+"""Schema of `svt train`: a dataclass for every group of conf/ and for the whole."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
-REQUIRED = "???"
-"""Marks a key without a default: Hydra refuses to run until it is given."""
+from svtoolkit.config.required import REQUIRED
 
 
 @dataclass
@@ -42,7 +35,7 @@ class FeaturesConfig:
 class ModelConfig:
     """The speaker embedding network."""
 
-    name: str = REQUIRED
+    name: str = "resnet34"
     """A name of `svtoolkit.models.list_models()`."""
     embedding_dim: int = 256
     base_width: int | None = None
@@ -67,9 +60,9 @@ class MarginScheduleConfig:
     name: str = "exponential"
     """constant, linear or exponential."""
     initial: float = 0.0
-    start_epoch: float = 0.0
+    start_epoch: float = 19.0
     """Epochs after which the growth begins."""
-    end_epoch: float = 0.0
+    end_epoch: float = 39.0
     """Epochs after which the margin is loss.margin."""
 
 
@@ -86,7 +79,7 @@ class OptimConfig:
 @dataclass
 class SGDConfig(OptimConfig):
     name: str = "sgd"
-    lr: float = 0.1
+    lr: float = 0.4
     weight_decay: float = 1e-4
     momentum: float = 0.9
     nesterov: bool = True
@@ -108,11 +101,11 @@ class ScheduleConfig:
 
     name: str = "exponential"
     """exponential, cosine or one_cycle."""
-    warmup_epochs: float = 0.0
+    warmup_epochs: float = 6.0
     """Epochs of the linear rise (one_cycle: of the cosine rise) to optim.lr."""
     initial_lr: float = 0.0
     """Rate at step 0 where there is a warm-up."""
-    final_lr: float = 5e-5
+    final_lr: float = 2e-4
     """Rate at the last step."""
 
 
@@ -141,7 +134,7 @@ class AugmentConfig:
 
     dither: float = 1.0
     """Standard deviation of white noise, in 16-bit units."""
-    spec_probability: float = 0.0
+    spec_probability: float = 0.6
     """Share of crops that get SpecAug masks."""
     time_masks: int = 1
     time_width: int = 10
@@ -208,172 +201,8 @@ class TrainConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     loss: LossConfig = field(default_factory=LossConfig)
     margin_schedule: MarginScheduleConfig = field(default_factory=MarginScheduleConfig)
-    optim: OptimConfig = field(default_factory=OptimConfig)
+    optim: OptimConfig = field(default_factory=SGDConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     validation: ValidationConfig = field(default_factory=ValidationConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
-
-
-@dataclass
-class PrepareConfig:
-    """`svt prepare`."""
-
-    corpus: str = REQUIRED
-    """synthetic, kaldi, folders or librispeech."""
-    source: list[str] = field(default_factory=list)
-    """Folder(s) of the corpus; several kaldi directories are joined."""
-    out: str = REQUIRED
-    """Data directory to write; with a split: parent of train/ and eval/."""
-    root: str | None = None
-    jobs: int = 1
-    seed: int = 0
-    eval_speakers: int = 0
-    """Speakers split off into out/eval (synthetic: of the speakers made); 0: no split."""
-    draw_trials: bool = False
-    """Without a split: draw a trial list where the source brings none."""
-    speakers: int = 60
-    """Synthetic corpus: speakers made."""
-    utterances_per_speaker: int = 20
-    """Synthetic corpus: utterances of each."""
-    sample_rate: int = 16000
-    """Synthetic corpus: Hz."""
-    targets_per_speaker: int = 45
-    """Ceiling on the target trials of one evaluation speaker."""
-
-
-@dataclass
-class ValidateConfig:
-    """`svt validate`."""
-
-    data: str = REQUIRED
-    root: str | None = None
-    against: list[str] = field(default_factory=list)
-    """Directories that may share no speaker with it."""
-    sample_rate: int | None = None
-    channel: int | None = None
-    check_audio: bool = True
-    fix: str | None = None
-    """Folder that a repaired copy is written to."""
-    jobs: int = 1
-
-
-@dataclass
-class AverageConfig:
-    """`svt average`."""
-
-    exp_dir: str = REQUIRED
-    num: int = 10
-    """Checkpoints averaged."""
-    choose: str = "last"
-    """last or best (by validation EER)."""
-    out: str | None = None
-    """Released model; None: <exp_dir>/model."""
-
-
-@dataclass
-class EmbedConfig:
-    """`svt embed`."""
-
-    model: str = REQUIRED
-    data: str = REQUIRED
-    out: str = REQUIRED
-    """Writes <out>.ark and <out>.scp."""
-    root: str | None = None
-    channel: int | None = None
-    resample: bool = False
-    device: str = "auto"
-    precision: str = "fp32"
-    threads: int | None = None
-    batch_size: int = 32
-    """Utterances of equal length that go together at most."""
-    num_workers: int = 1
-
-
-@dataclass
-class ScoreConfig:
-    """`svt score`."""
-
-    trials: str = REQUIRED
-    embeddings: str = REQUIRED
-    """scp written by `svt embed`."""
-    out: str = REQUIRED
-    normalisation: str = "none"
-    """none, s-norm or as-norm."""
-    cohort: str | None = None
-    """scp of the cohort's embeddings."""
-    cohort_utt2spk: str | None = None
-    """Speakers of the cohort: one mean vector each."""
-    utt2spk: str | None = None
-    """Speakers of the trials: refused where they overlap the cohort's."""
-    top_n: int = 300
-    subtract_mean: bool = False
-    """Subtract the cohort's mean embedding first."""
-    allow_missing: bool = False
-    """Leave out trials whose embedding is missing instead of stopping."""
-
-
-@dataclass
-class EvaluateConfig:
-    """`svt evaluate`."""
-
-    scores: str = REQUIRED
-    trials: str = REQUIRED
-    out: str | None = None
-    """result.json; None: <scores>.json."""
-    name: str | None = None
-    """Name in the report; None: the score file's."""
-    utt2spk: str | None = None
-    """Speakers of the trials: needed for the bootstrap interval."""
-    resamples: int = 1000
-    confidence: float = 0.95
-    seed: int = 0
-    store_threshold: str | None = None
-    """Released model that gets the EER threshold."""
-    allow_missing: bool = False
-
-
-@dataclass
-class ReportConfig:
-    """`svt report`."""
-
-    results: list[str] = field(default_factory=list)
-    """Files written by `svt evaluate`."""
-    out: str = REQUIRED
-    exp_dir: str | None = None
-    """Run whose history and config are shown."""
-    model: str | None = None
-
-
-@dataclass
-class VerifyConfig:
-    """`svt verify`."""
-
-    model: str = REQUIRED
-    enrol: str = REQUIRED
-    test: str = REQUIRED
-    device: str = "auto"
-    threshold: float | None = None
-    """Decision threshold; None: the one stored with the model."""
-    channel: int | None = None
-    resample: bool = False
-
-
-SCHEMAS: dict[str, type[Any]] = {
-    "train": TrainConfig,
-    "prepare": PrepareConfig,
-    "validate": ValidateConfig,
-    "average": AverageConfig,
-    "embed": EmbedConfig,
-    "score": ScoreConfig,
-    "evaluate": EvaluateConfig,
-    "report": ReportConfig,
-    "verify": VerifyConfig,
-}
-"""Command -> schema of its configuration."""
-
-GROUP_SCHEMAS: dict[tuple[str, str], type[Any]] = {
-    ("optim", "sgd"): SGDConfig,
-    ("optim", "adamw"): AdamWConfig,
-}
-"""(group, option) -> schema, where the options of a group have different keys."""

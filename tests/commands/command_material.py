@@ -1,0 +1,68 @@
+"""Tiny speech-like data and a tiny released model for the tests of the commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import soundfile
+import torch
+
+from svtoolkit.checkpoints.released import ModelDescription, write_released
+from svtoolkit.config import FeaturesConfig
+from svtoolkit.data.kaldi_dir import KaldiDir
+from svtoolkit.data.trials import make_trials, write_trials
+from svtoolkit.models import build_model
+
+RATE = 8000
+BINS = 24
+
+
+def voice(speaker: int, utterance: int, seconds: float) -> np.ndarray:
+    """Harmonics of a pitch of the speaker's own in noise: float32, at RATE."""
+    rng = np.random.default_rng((speaker, utterance))
+    times = np.arange(round(seconds * RATE)) / RATE
+    pitch = 90 + 23 * speaker
+    tone = sum(np.sin(2 * np.pi * pitch * k * times + rng.uniform(0, 6)) / k for k in range(1, 8))
+    return (0.1 * tone + 0.01 * rng.standard_normal(len(times))).astype(np.float32)
+
+
+def write_audio(folder: Path, speakers: range, utterances: int) -> None:
+    """folder/<speaker>/<speaker>-<number>.wav, of 0.9 s and a little more."""
+    for speaker in speakers:
+        (folder / f"s{speaker:02d}").mkdir(parents=True)
+        for number in range(utterances):
+            path = folder / f"s{speaker:02d}" / f"s{speaker:02d}-{number}.wav"
+            soundfile.write(path, voice(speaker, number, 0.9 + 0.05 * (number % 2)), RATE)
+
+
+def write_data(folder: Path, speakers: range, utterances: int = 4, *, trials: bool = False) -> Path:
+    """A data directory with its audio in folder/wav."""
+    write_audio(folder / "wav", speakers, utterances)
+    kaldi_dir = KaldiDir()
+    for path in sorted((folder / "wav").rglob("*.wav")):
+        kaldi_dir.wav_scp[path.stem] = str(path)
+        kaldi_dir.utt2spk[path.stem] = path.parent.name
+        kaldi_dir.utt2dur[path.stem] = soundfile.info(path).duration
+    kaldi_dir.write(folder)
+    if trials:
+        write_trials(folder / "trials", make_trials(kaldi_dir.spk2utt, seed=0))
+    return folder
+
+
+def write_model(folder: Path, seed: int = 0) -> Path:
+    """A released model of random weights."""
+    sizes = {"name": "resnet10", "num_bins": BINS, "embedding_dim": 16, "base_width": 4}
+    torch.manual_seed(seed)
+    network = build_model(**sizes)
+    features = FeaturesConfig(sample_rate=RATE, num_bins=BINS)
+    return write_released(folder, network.state_dict(), ModelDescription(sizes, features))
+
+
+TRAIN_WORDS = [
+    "model=resnet10", "model.base_width=4", "model.embedding_dim=16", "schedule=one_cycle", "margin_schedule=linear",
+    f"features.num_bins={BINS}", f"features.sample_rate={RATE}", "data.crop_frames=40", "data.speeds=[1.0]",
+    "data.num_workers=0", "validation.speakers=2", "trainer.epochs=2", "trainer.batch_size=8", "trainer.threads=1",
+    "trainer.log_steps=1", "optim.lr=0.02", "schedule.warmup_epochs=0.5", "schedule.initial_lr=0.001",
+    "margin_schedule.start_epoch=1", "margin_schedule.end_epoch=2", "seed=3",
+]  # fmt: skip

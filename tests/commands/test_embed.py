@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import kaldiio
+import numpy as np
+import pytest
+import soundfile
+import yaml
+from command_material import RATE, voice, write_data
+
+from svtoolkit import load_model
+from svtoolkit.cli import main
+
+
+def embed(model: Path, data: Path, out: Path, *words: str) -> int:
+    return main(["embed", "--model", str(model), "--data", str(data), "--out", str(out), "threads=1", *words])
+
+
+def test_every_utterance_gets_the_embedding_of_its_file(tmp_path, model, eval_data, eval_dir, capsys):
+    out = tmp_path / "new" / "eval.v1"
+    assert embed(model, eval_data, out) == 0
+    vectors = kaldiio.load_scp(f"{out}.scp")
+    assert sorted(vectors) == sorted(eval_dir.utt2spk)
+    one = load_model(model).embed(eval_dir.wav_scp["s21-3"])
+    np.testing.assert_allclose(vectors["s21-3"], one, rtol=1e-4, atol=1e-6)
+    assert vectors["s21-3"].dtype == np.float32
+    captured = capsys.readouterr()
+    assert re.search(r"^16 embeddings -> \S+/new/eval.v1.scp; 15 s of audio in .* real-time factor", captured.out)
+    assert "16/16" in captured.err
+
+
+def test_what_it_did_stands_beside_the_embeddings(tmp_path, model, eval_data):
+    out = tmp_path / "e"
+    assert embed(model, eval_data, out, "batch_size=3") == 0
+    record = yaml.safe_load(Path(f"{out}.yaml").read_text())
+    assert record["command"] == (f"svt embed --model {model} --data {eval_data} --out {out} threads=1 batch_size=3")
+    assert (record["model"], record["data"], record["batch_size"]) == (str(model), str(eval_data), 3)
+    assert (record["utterances"], record["failures"]) == (16, {})
+    assert record["audio_seconds"] == pytest.approx(8 * 0.9 + 8 * 0.95, abs=0.01)
+
+
+def test_one_unreadable_file_costs_its_own_embedding_alone(tmp_path, model, capsys):
+    data = write_data(tmp_path / "data", range(2), 3)
+    broken = data / "wav" / "s01" / "s01-1.wav"
+    broken.write_bytes(b"no audio")
+    assert embed(model, data, tmp_path / "e") == 1
+    assert sorted(kaldiio.load_scp(f"{tmp_path}/e.scp")) == ["s00-0", "s00-1", "s00-2", "s01-0", "s01-2"]
+    captured = capsys.readouterr()
+    assert "5 embeddings ->" in captured.out
+    errors = captured.err.splitlines()[-2:]
+    assert errors[0].startswith(f"failed: s01-1: {broken}")
+    assert errors[1] == "error: 1 of 6 utterances have no embedding"
+    assert list(yaml.safe_load((tmp_path / "e.yaml").read_text())["failures"]) == ["s01-1"]
+
+
+def test_nothing_is_written_where_nothing_can_be_read(tmp_path, model, capsys):
+    data = write_data(tmp_path / "data", range(1), 2)
+    for path in (data / "wav").rglob("*.wav"):
+        path.unlink()
+    assert embed(model, data, tmp_path / "e") == 1
+    assert f"error: {data}: no utterance could be embedded; the first reason: " in capsys.readouterr().err
+    assert not list(tmp_path.glob("e.*"))
+
+
+def test_another_rate_is_a_failure_unless_it_is_to_be_converted(tmp_path, model, capsys):
+    data = write_data(tmp_path / "data", range(1), 2)
+    soundfile.write(data / "wav" / "s00" / "s00-1.wav", np.repeat(voice(0, 1, 0.9), 2), 2 * RATE)
+    assert embed(model, data, tmp_path / "e") == 1
+    assert "1 of 2 utterances have no embedding" in capsys.readouterr().err
+    assert embed(model, data, tmp_path / "e", "resample=true") == 0
+    assert len(kaldiio.load_scp(f"{tmp_path}/e.scp")) == 2
+
+
+def test_relative_paths_are_taken_from_root(tmp_path, model, monkeypatch):
+    data = write_data(tmp_path / "corpus", range(1), 2)
+    (data / "wav.scp").write_text("s00-0 wav/s00/s00-0.wav\ns00-1 wav/s00/s00-1.wav\n")
+    monkeypatch.chdir("/")
+    assert embed(model, data, tmp_path / "e") == 1
+    assert embed(model, data, tmp_path / "e", "--root", str(data)) == 0
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("threads=0", "threads is 0, expected 1 or more, or null"),
+        ("device=tpu", "device is 'tpu', expected auto, cpu, cuda or cuda:N"),
+        ("precision=int8", "precision is 'int8', expected one of fp32, bf16, fp16"),
+        ("batch_size=0", "found batch_size=0 num_workers=1, expected at least 1 and 0"),
+        ("model=/nowhere", "/nowhere/model.yaml: there is no such file; expected a released model"),
+        ("data=/nowhere", "/nowhere"),
+    ],
+)
+def test_options_that_cannot_be(tmp_path, model, eval_data, capsys, word, message):
+    assert embed(model, eval_data, tmp_path / "e", word) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"error: {message}")
+    assert not list(tmp_path.iterdir())

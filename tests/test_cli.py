@@ -1,0 +1,377 @@
+"""The `svt` command: what it prints, what it imports to do so, and its exit statuses."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import yaml
+
+import svtoolkit
+from svtoolkit import cli, composition
+from svtoolkit.cli import COMMANDS, main, parse_words
+from svtoolkit.composition.keys import key_types
+from svtoolkit.config import SCHEMAS
+from svtoolkit.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[1]
+SLOW_IMPORTS = ("torch", "hydra", "omegaconf", "numpy", "yaml", "tqdm")
+
+
+def svt(*words: str, **options) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "svtoolkit.cli", *words],
+        cwd=ROOT, capture_output=True, text=True, check=False, **options,
+    )  # fmt: skip
+
+
+def imported_by(*words: str) -> list[str]:
+    """Which of the slow packages a command line imports, in a process of its own."""
+    code = (
+        "import json, sys; from svtoolkit.cli import main; status = main(sys.argv[1:]);"
+        f"print(json.dumps([name for name in {SLOW_IMPORTS!r} if name in sys.modules]), status, file=sys.stderr)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True, text=True, check=True
+    )  # fmt: skip
+    return json.loads(run.stderr.splitlines()[-1].rpartition(" ")[0])
+
+
+@pytest.fixture
+def command(monkeypatch):
+    """Puts a function in the place of the module of `svt verify`."""
+
+    def replace(run):
+        module = types.ModuleType("svtoolkit.commands.verify")
+        module.run = run
+        monkeypatch.setitem(sys.modules, "svtoolkit.commands.verify", module)
+
+    return replace
+
+
+VERIFY = ["verify", "model", "a.wav", "b.wav"]
+
+
+# ---- help ----
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["verify", "-h"], ["--version"], ["trian"]])
+def test_help_and_mistakes_import_nothing_slow(words):
+    assert imported_by(*words) == []
+
+
+def test_the_check_of_imports_can_fail():
+    assert "hydra" in imported_by("verify", "--cfg", "job")
+
+
+def test_an_unknown_key_is_refused_without_torch():
+    assert "torch" not in imported_by("train", "optim.lrr=0.1")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"]])
+def test_the_overview_lists_every_command(words, capsys):
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    for name, command in COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(command.summary)}$", out, re.MULTILINE)
+    assert "usage: svt <command> [key=value ...]" in out
+
+
+def test_no_command_prints_the_overview_and_fails(capsys):
+    assert main([]) == 1
+    assert "usage: svt <command>" in capsys.readouterr().out
+
+
+def test_every_command_has_a_schema_and_a_module():
+    assert set(COMMANDS) == set(SCHEMAS)
+    modules = {path.stem for path in (ROOT / "svtoolkit" / "commands").glob("*.py")} - {"__init__"}
+    assert modules == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_the_help_of_a_command_explains_every_key(name, capsys):
+    assert main([name, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert main(["help", name]) == 0
+    assert capsys.readouterr().out == out
+    assert f"usage: svt {name}" in out
+    listed = re.findall(r"^  ([\w.]+) (?:= \S|\(required\))", out.partition("groups (choose")[0], re.MULTILINE)
+    assert len(listed) == len(set(listed))
+    assert set(listed) == set(key_types(name)) - {"optim.beta1", "optim.beta2", "optim.eps"}
+    assert all(len(line) <= 120 for line in out.splitlines())
+
+
+def test_help_gives_default_and_comment_of_conf(capsys):
+    main(["average", "--help"])
+    out = capsys.readouterr().out
+    assert re.search(r"^  num = 10 {2,}checkpoints averaged; an error where fewer are kept$", out, re.MULTILINE)
+    assert re.search(r"^  exp_dir \(required\) {2,}run of svt train$", out, re.MULTILINE)
+    assert "usage: svt average EXP_DIR [key=value ...]" in out
+    assert "groups" not in out
+
+
+def test_help_of_train_lists_options_of_groups_and_the_default_one(capsys):
+    main(["train", "--help"])
+    out = capsys.readouterr().out
+    assert re.search(r"^  optim = sgd {2,}adamw, sgd$", out, re.MULTILINE)
+    assert re.search(r"^  experiment = null {2,}mini$", out, re.MULTILINE)
+    assert re.search(r"^  optim.lr = 0.4 {2,}peak rate", out, re.MULTILINE)
+
+
+def test_long_explanations_are_wrapped_below_themselves(capsys, monkeypatch):
+    monkeypatch.setattr(cli, "_terminal_width", lambda: 90)
+    main(["train", "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    row = next(number for number, line in enumerate(lines) if line.startswith("  trainer.micro_batch"))
+    column = lines[row].index("crops in memory")
+    assert lines[row + 1].startswith(" " * column + "the rest")
+    assert all(len(line) <= 90 for line in lines[6 : row + 1])
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_the_example_of_a_command_is_valid(name):
+    overrides, _ = parse_words(name, COMMANDS[name].example.split())
+    assert composition.load(name, overrides)
+
+
+def test_the_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"svtoolkit {svtoolkit.__version__}\n"
+    tomllib = pytest.importorskip("tomllib", reason="of Python 3.11")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["version"] == svtoolkit.__version__
+    assert project["scripts"] == {"svt": "svtoolkit.cli:main"}
+
+
+# ---- words ----
+
+
+@pytest.mark.parametrize(
+    ("words", "overrides"),
+    [
+        (["exp/r34", "num=5"], ["exp_dir='exp/r34'", "num=5"]),
+        (["--exp-dir", "exp/r34", "--num=5"], ["exp_dir='exp/r34'", "num='5'"]),
+        (["num=5", "it's"], ["num=5", r"exp_dir='it\'s'"]),
+        (["--out", "null", "x"], ["out=null", "exp_dir='x'"]),
+        (["--out=a=b", "x"], ["out='a=b'", "exp_dir='x'"]),
+        (["--out", "-1", "x"], ["out='-1'", "exp_dir='x'"]),
+    ],
+)
+def test_words_become_overrides(words, overrides):
+    assert parse_words("average", words) == (overrides, False)
+
+
+def test_a_list_as_an_option():
+    assert parse_words("validate", ["--against", "a b"])[0] == ["against=['a b']"]
+    assert parse_words("validate", ["--against", "['a','b']"])[0] == ["against=['a','b']"]
+    overrides, _ = parse_words("validate", ["d", "--against", "['a','b']"])
+    assert composition.load("validate", overrides).against == ["a", "b"]
+
+
+def test_positions_fill_in_order():
+    config = composition.load("verify", parse_words("verify", ["m", "a.wav", "b.wav", "--threshold", "0.3"])[0])
+    assert (config.model, config.enrol, config.test, config.threshold) == ("m", "a.wav", "b.wav", 0.3)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["average", "a", "b"], "svt average: found 'b', expected key=value; see `svt average --help`"),
+        (["train", "data"], "svt train: found 'data', expected key=value; see `svt train --help`"),
+        (["average", "-x"], "svt average: found '-x', expected key=value; see `svt average --help`"),
+        (["average", "--"], "svt average: found '--', expected key=value; see `svt average --help`"),
+        (["average", "--num"], "svt average: --num needs a value, as in `--num VALUE`"),
+        (["average", "--num", "--out", "x"], "svt average: --num needs a value, as in `--num VALUE`"),
+        (["train", "--config-dir", "x"], "svt train: there is no key 'config_dir'; `svt train --help` lists the keys"),
+        (["train", "--exp-dirr", "x"], "svt train: there is no key 'exp_dirr'; did you mean 'exp_dir'?"),
+        (["train", "--trainer.epoch", "3"], "svt train: there is no key 'trainer.epoch'; "
+                                             "did you mean 'trainer.epochs'?"),
+        (["average", "--cfg", "hydra"], "svt average: found --cfg hydra, expected --cfg job"),
+        (["average", "--cfg"], "svt average: --cfg needs a value, as in `--cfg VALUE`"),
+        (["average", "x", "--num", "many"], "svt average: num is 'many', expected a whole number"),
+        (["average", "--exp-dir="], "svt average: exp_dir= has no value, expected text; if it came from a shell "
+                                    "variable, that is empty"),
+        (["validate", "d", "--against="], "svt validate: against= has no value, expected a list such as [a,b]; "
+                                          "if it came from a shell variable, that is empty"),
+        (["average", ""], "svt average: exp_dir= has no value, expected text; if it came from a shell variable, "
+                          "that is empty"),
+        (["trian"], "svt has no command 'trian'; did you mean `svt train`?"),
+        (["Train"], "svt has no command 'Train'; did you mean `svt train`?"),
+        (["evalute"], "svt has no command 'evalute'; did you mean `svt evaluate`?"),
+        (["qqqq"], "svt has no command 'qqqq'; `svt --help` lists the commands"),
+        (["--verbose"], "svt has no command '--verbose'; `svt --help` lists the commands"),
+        (["help", "trian"], "svt has no command 'trian'; did you mean `svt train`?"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_one_line_on_stderr(words, message, capsys):
+    assert main(words) == 1
+    assert capsys.readouterr() == ("", f"error: {message}\n")
+
+
+# ---- --cfg job ----
+
+
+def flat(node: dict, prefix: str = "") -> dict:
+    leaves = {}
+    for key, value in node.items():
+        leaves.update(flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value})
+    return leaves
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [
+            "train",
+            "experiment=mini",
+            "optim=adamw",
+            "optim.beta1=0.8",
+            "--exp-dir",
+            "it's ${here}",
+            "data.speeds=[1.0]",
+        ],
+        ["score", "trials=t", "--out", "a b", "top_n=20"],
+        ["prepare", "--source", "['a','b, c']"],
+    ],
+)
+def test_cfg_job_prints_yaml_that_composes_back(words, capsys):
+    assert main([*words, "--cfg", "job"]) == 0
+    shown = capsys.readouterr().out
+    again = [words[0], *(word for word in words if word.startswith("optim="))]
+    for key, value in flat(yaml.safe_load(shown)).items():
+        # what stands in the YAML is OmegaConf's: as an override it needs Hydra's quotes alone
+        text = json.dumps(value) if not isinstance(value, str) else "'" + value.replace("'", "\\'") + "'"
+        again.append(f"{key}={text}")
+    assert main([*again, "--cfg=job"]) == 0
+    assert capsys.readouterr().out == shown
+
+
+def test_cfg_job_runs_nothing_and_needs_nothing_required(command, capsys):
+    command(lambda config, typed: pytest.fail("the command ran"))
+    assert main(["verify", "--cfg", "job", "resample=true"]) == 0
+    shown = yaml.safe_load(capsys.readouterr().out)
+    assert shown["model"] == "???"
+    assert shown["resample"] is True
+
+
+# ---- running ----
+
+
+def test_a_command_gets_its_configuration_and_the_line_as_typed(command):
+    got = []
+    command(lambda config, typed: got.append((config, typed)))
+    assert main(["verify", "my model", "a.wav", "--test", "b'c.wav", "threshold=0.5"]) == 0
+    config, typed = got[0]
+    assert (config.model, config.test, config.threshold) == ("my model", "b'c.wav", 0.5)
+    assert typed == """svt verify 'my model' a.wav --test 'b'"'"'c.wav' threshold=0.5"""
+
+
+def test_the_exit_status_is_that_of_the_command(command):
+    command(lambda config, typed: 143)
+    assert main(VERIFY) == 143
+
+
+def test_a_user_error_is_one_line_and_exit_1(command, capsys):
+    def run(config, typed):
+        raise UserError("a.wav: there is no such file; check the path")
+
+    command(run)
+    assert main(VERIFY) == 1
+    assert capsys.readouterr() == ("", "error: a.wav: there is no such file; check the path\n")
+
+
+def test_an_unexpected_error_keeps_its_traceback(command):
+    def run(config, typed):
+        raise RuntimeError("a fault of the program")
+
+    command(run)
+    with pytest.raises(RuntimeError, match="a fault of the program"):
+        main(VERIFY)
+
+
+def test_ctrl_c_is_exit_130(command, capsys):
+    def run(config, typed):
+        raise KeyboardInterrupt
+
+    command(run)
+    assert main(VERIFY) == 130
+    assert capsys.readouterr() == ("", "interrupted\n")
+
+
+def test_what_svtoolkit_logs_is_shown_and_other_libraries_chatter_is_not(command, capsys):
+    before = logging.getLogger().handlers[:]
+
+    def run(config, typed):
+        logging.getLogger("svtoolkit.commands.verify").info("shown")
+        logging.getLogger("matplotlib").info("chatter")
+        logging.getLogger("svtoolkit.data").debug("detail")
+
+    command(run)
+    assert main(VERIFY) == 0
+    assert main(VERIFY) == 0
+    assert capsys.readouterr().out == "shown\nshown\n"
+    assert logging.getLogger().handlers == before
+    assert logging.getLogger("svtoolkit").level == logging.NOTSET
+
+
+def piped_to_head(code: str) -> tuple[int, str, str]:
+    """Exit status, what `head -1` shows and stderr of a program that writes more than a pipe holds."""
+    program = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert program.stdout is not None
+    first = program.stdout.readline()
+    program.stdout.close()
+    _, errors = program.communicate(timeout=60)
+    return program.returncode, first, errors
+
+
+CALL = "import sys; from svtoolkit import cli; {}; sys.exit(cli.main({!r}))"
+
+
+def test_a_reader_that_leaves_gets_no_traceback():
+    long_help = "cli.COMMANDS.update({str(n): cli.COMMANDS['train'] for n in range(20000)})"
+    status, first, errors = piped_to_head(CALL.format(long_help, ["--help"]))
+    assert first.startswith("svtoolkit ")
+    assert (status, errors) == (141, "")
+
+
+def test_a_reader_that_leaves_while_a_command_logs():
+    endless = (
+        "import types, logging; module = types.ModuleType('svtoolkit.commands.verify');"
+        "module.run = lambda config, typed: [logging.getLogger('svtoolkit').info('line') for _ in range(200000)] and 0;"
+        "sys.modules[module.__name__] = module"
+    )
+    status, first, errors = piped_to_head(CALL.format(endless, VERIFY))
+    assert first == "line\n"
+    assert (status, errors) == (141, "")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["average", "--cfg", "job"]])
+def test_a_reader_that_has_left_before_anything_is_written(words, unbuffered):
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        run = subprocess.run(
+            [sys.executable, "-m", "svtoolkit.cli", *words],
+            cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, check=False,
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+        )  # fmt: skip
+    finally:
+        os.close(writing)
+    assert (run.returncode, run.stderr) == (141, "")
+
+
+def test_the_module_runs_as_a_program():
+    run = svt("train", "optim.lrr=0.1")
+    assert run.returncode == 1
+    assert run.stderr == "error: svt train: there is no key 'optim.lrr'; did you mean 'optim.lr'?\n"
+    assert svt("--version").stdout == f"svtoolkit {svtoolkit.__version__}\n"

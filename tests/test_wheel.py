@@ -1,0 +1,137 @@
+"""The package as pip installs it: complete without the source tree, conf/ included."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from svtoolkit import composition
+from svtoolkit.config import SCHEMAS
+
+ROOT = Path(__file__).resolve().parents[1]
+CONF = ROOT / "conf"
+
+pytest.importorskip("hatchling", reason="the build backend, which scripts/setup.sh installs")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", folder, ROOT], check=True)
+    (built,) = folder.glob("svtoolkit-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that holds the wheel's files and nothing else."""
+    folder = tmp_path_factory.mktemp("site")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+@pytest.fixture
+def run(installed: Path, tmp_path: Path):
+    """Runs Python in an empty folder, with the unpacked wheel and its dependencies, but without the source tree.
+
+    -S keeps the .pth file of an editable install, which leads to the source tree, from being read.
+    """
+    dependencies = dict.fromkeys([sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])
+    path = os.pathsep.join([str(installed), *dependencies])
+
+    def call(*words: str) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {"PYTHONPATH": path, "PYTHONUTF8": "1"}
+        return subprocess.run(
+            [sys.executable, "-S", *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+
+    return call
+
+
+def test_the_source_tree_is_out_of_sight(run, installed):
+    code = "import sys, svtoolkit; print(svtoolkit.__file__); print(*sys.path, sep='\\n')"
+    found = run("-c", code)
+    assert found.returncode == 0, found.stderr
+    file, *path = found.stdout.splitlines()
+    assert Path(file) == installed / "svtoolkit" / "__init__.py"
+    assert str(ROOT) not in path
+
+
+def test_conf_is_the_one_of_the_source_tree(installed):
+    def files(folder: Path) -> dict[str, bytes]:
+        return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+    assert files(installed / "svtoolkit" / "conf") == files(CONF)
+
+
+def test_every_module_is_there_and_nothing_besides(installed):
+    modules = {p.relative_to(ROOT).as_posix() for p in (ROOT / "svtoolkit").rglob("*.py")}
+    held = {p.relative_to(installed).as_posix() for p in installed.rglob("*") if p.is_file()}
+    assert {name for name in held if name.endswith(".py")} == modules
+    assert "svtoolkit/py.typed" in held
+    assert {name.split("/")[0] for name in held if ".dist-info/" not in name} == {"svtoolkit"}
+
+
+def test_the_entry_point(installed):
+    (declared,) = installed.glob("svtoolkit-*.dist-info/entry_points.txt")
+    parser = configparser.ConfigParser()
+    parser.read(declared)
+    assert dict(parser["console_scripts"]) == {"svt": "svtoolkit.cli:main"}
+
+
+def test_train_composes(run):
+    words = ["train", "experiment=mini", "optim=adamw", "exp_dir=x", "data.train=y"]
+    found = run("-m", "svtoolkit.cli", *words, "--cfg", "job")
+    assert found.returncode == 0, found.stderr
+    assert found.stdout == composition.to_yaml(composition.compose("train", words[1:]))
+    assert yaml.safe_load(found.stdout)["model"]["name"] == "resnet10"
+
+
+@pytest.mark.parametrize("command", sorted(SCHEMAS))
+def test_help_of_every_command(run, command):
+    found = run("-m", "svtoolkit.cli", command, "--help")
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.startswith(f"svt {command}: ")
+
+
+def test_a_mistyped_key(run):
+    found = run("-m", "svtoolkit.cli", "train", "optim.lrr=0.1")
+    assert (found.returncode, found.stdout) == (1, "")
+    assert found.stderr == "error: svt train: there is no key 'optim.lrr'; did you mean 'optim.lr'?\n"
+
+
+def test_a_package_without_conf_says_so(installed, run, tmp_path):
+    bare = tmp_path / "bare"
+    shutil.copytree(installed / "svtoolkit", bare / "svtoolkit", ignore=shutil.ignore_patterns("conf"))
+    found = run(
+        "-c", f"import sys; sys.path.insert(0, {str(bare)!r}); from svtoolkit.cli import main; main(['train', '-h'])"
+    )
+    assert found.stderr == (
+        f"error: {bare}/svtoolkit: the installation has no conf/ folder; reinstall svtoolkit with pip\n"
+    )
+
+
+def test_an_editable_install_has_no_copy_of_conf_that_could_go_stale(tmp_path):
+    code = "import sys; from hatchling.build import build_editable; build_editable(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", code, tmp_path], cwd=ROOT, check=True, capture_output=True)
+    (built,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(built) as archive:
+        names = [name for name in archive.namelist() if ".dist-info/" not in name]
+        assert names == ["_svtoolkit.pth"]
+        assert archive.read(names[0]).decode().split() == [str(ROOT)]
+
+
+def test_the_source_tree_s_own_conf_is_the_one_that_is_used_here():
+    assert Path(composition.__file__).is_relative_to(ROOT)
+    assert composition.conf_dir() == CONF
