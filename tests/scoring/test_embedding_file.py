@@ -1,0 +1,96 @@
+"""Kaldi ark/scp: what is written is what Kaldi's readers see, what is malformed is named with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import kaldiio
+import numpy as np
+import pytest
+
+from svtoolkit.errors import UserError
+from svtoolkit.scoring.embedding_file import read_embeddings, write_embeddings
+
+MATRIX = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
+NAMES = ["b-1", "a-2", "c-3"]
+
+
+def test_what_is_written_is_read_back_bit_for_bit_and_in_order(tmp_path: Path) -> None:
+    scp = write_embeddings(tmp_path / "deep" / "eval", NAMES, MATRIX)
+    assert scp == tmp_path / "deep" / "eval.scp"
+    table = read_embeddings(scp)
+    assert list(table.utterances) == NAMES
+    np.testing.assert_array_equal(table.matrix, MATRIX)
+
+
+def test_kaldi_readers_see_the_same(tmp_path: Path) -> None:
+    scp = write_embeddings(tmp_path / "eval", NAMES, MATRIX)
+    by_scp = kaldiio.load_scp(str(scp))
+    by_ark = dict(kaldiio.load_ark(str(tmp_path / "eval.ark")))
+    for name, vector in zip(NAMES, MATRIX, strict=True):
+        np.testing.assert_array_equal(by_scp[name], vector)
+        np.testing.assert_array_equal(by_ark[name], vector)
+
+
+def test_the_scp_works_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    scp = write_embeddings("eval", NAMES, MATRIX)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    np.testing.assert_array_equal(read_embeddings(scp).matrix, MATRIX)
+
+
+def test_writing_again_replaces_and_leaves_nothing_aside(tmp_path: Path) -> None:
+    write_embeddings(tmp_path / "eval", NAMES, MATRIX)
+    write_embeddings(tmp_path / "eval", NAMES[:1], MATRIX[:1] + 1)
+    np.testing.assert_array_equal(read_embeddings(tmp_path / "eval.scp").matrix, MATRIX[:1] + 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["eval.ark", "eval.scp"]
+
+
+def test_a_failed_write_leaves_no_scp_that_points_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_embeddings(tmp_path / "eval", NAMES, MATRIX)
+
+    def full_disk(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(kaldiio, "save_mat", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        write_embeddings(tmp_path / "eval", NAMES, MATRIX + 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["eval.ark"]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [(["a", "a", "b"], "'a' is given twice"), (["a b", "c", "d"], "'a b' is empty or holds a space")],
+)
+def test_ids_that_an_scp_cannot_hold_are_refused(tmp_path: Path, names: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        write_embeddings(tmp_path / "eval", names, MATRIX)
+
+
+def test_malformed_lists_are_named_with_their_line(tmp_path: Path) -> None:
+    scp = write_embeddings(tmp_path / "eval", NAMES, MATRIX)
+    lines = scp.read_text().splitlines()
+    cases = {
+        "alone": ([lines[0], "alone"], "list:2"),
+        "beyond": ([lines[0], f"x {tmp_path / 'eval.ark'}:100000"], "list:2"),
+        "no ark": ([lines[0], f"x {tmp_path / 'gone.ark'}:5"], "list:2"),
+        "a pipe": ([lines[0], "x touch executed |"], "list:2"),
+        "nothing": ([], "list: "),
+    }
+    for case, (content, where) in cases.items():
+        (tmp_path / "list").write_text("".join(f"{line}\n" for line in content))
+        with pytest.raises(UserError) as caught:
+            read_embeddings(tmp_path / "list")
+        assert where in str(caught.value), case
+    assert not Path("executed").exists()
+    with pytest.raises(UserError, match="there is no such file"):
+        read_embeddings(tmp_path / "missing.scp")
+
+
+def test_vectors_of_different_sizes_are_refused(tmp_path: Path) -> None:
+    first = write_embeddings(tmp_path / "first", ["a"], MATRIX[:1])
+    second = write_embeddings(tmp_path / "second", ["b"], MATRIX[:1, :3])
+    (tmp_path / "both.scp").write_text(first.read_text() + second.read_text())
+    with pytest.raises(UserError, match=r"both\.scp:2"):
+        read_embeddings(tmp_path / "both.scp")

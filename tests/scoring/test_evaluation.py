@@ -1,0 +1,80 @@
+"""The figures of a score file are those of the single functions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from svtoolkit.data.trials import Trials
+from svtoolkit.errors import UserError
+from svtoolkit.scoring.bootstrap import bootstrap_interval
+from svtoolkit.scoring.calibration import cllr, min_cllr
+from svtoolkit.scoring.evaluation import evaluate_scores, scored_part
+from svtoolkit.scoring.metrics import equal_error_rate, min_dcf
+from svtoolkit.scoring.score_file import write_scores
+
+UTT2SPK = {f"s{speaker}-{number}": f"s{speaker}" for speaker in range(4) for number in range(3)}
+
+
+@pytest.fixture
+def scored(tmp_path: Path) -> tuple[str, Trials, np.ndarray]:
+    names = sorted(UTT2SPK)
+    pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
+    target = np.array([UTT2SPK[a] == UTT2SPK[b] for a, b in pairs])
+    scores = np.random.default_rng(0).normal(size=len(pairs)) + 1.5 * target
+    trials = Trials([a for a, _ in pairs], [b for _, b in pairs], target)
+    write_scores(tmp_path / "scores", trials, scores)
+    return str(tmp_path / "scores"), trials, scores
+
+
+def test_every_figure_is_that_of_its_function(scored: tuple[str, Trials, np.ndarray]) -> None:
+    path, trials, scores = scored
+    result = evaluate_scores(path, trials, utt2spk=UTT2SPK, resamples=50, confidence=0.9, seed=7)
+    eer, threshold = equal_error_rate(scores, trials.target)
+    enrol, test = ([UTT2SPK[name] for name in names] for names in (trials.enrol, trials.test))
+    interval = bootstrap_interval(scores, enrol, test, trials.target, resamples=50, confidence=0.9, seed=7)
+    expected = {
+        "eer": eer,
+        "eer_threshold": threshold,
+        "eer_interval": list(interval),
+        "confidence": 0.9,
+        "min_dcf": {f"{prior:g}": min_dcf(scores, trials.target, p_target=prior)[0] for prior in (0.01, 0.05)},
+        "cllr": cllr(scores, trials.target),
+        "min_cllr": min_cllr(scores, trials.target),
+        "trials": 66,
+        "targets": 12,
+        "nontargets": 54,
+        "missing": 0,
+    }
+    assert result == expected
+
+
+@pytest.mark.parametrize(("utt2spk", "resamples"), [(None, 50), (UTT2SPK, 0)])
+def test_there_is_no_interval_without_speakers_or_resamples(
+    scored: tuple[str, Trials, np.ndarray], utt2spk: dict[str, str] | None, resamples: int
+) -> None:
+    path, trials, _ = scored
+    result = evaluate_scores(path, trials, utt2spk=utt2spk, resamples=resamples, confidence=0.95, seed=0)
+    assert result["eer_interval"] is None
+
+
+def test_trials_without_a_score_are_refused_or_counted(scored: tuple[str, Trials, np.ndarray], tmp_path: Path) -> None:
+    _, trials, scores = scored
+    half = np.arange(0, len(trials), 2)
+    part = Trials([trials.enrol[i] for i in half], [trials.test[i] for i in half], trials.target[half])
+    write_scores(tmp_path / "half", part, scores[half])
+    options = {"utt2spk": None, "resamples": 0, "confidence": 0.95, "seed": 0}
+    with pytest.raises(UserError, match="33 of 66 trials have no score"):
+        evaluate_scores(str(tmp_path / "half"), trials, **options)  # type: ignore[arg-type]
+    result = evaluate_scores(str(tmp_path / "half"), trials, allow_missing=True, **options)  # type: ignore[arg-type]
+    assert (result["trials"], result["missing"]) == (33, 33)
+    assert result["eer"] == equal_error_rate(scores[half], trials.target[half])[0]
+
+
+def test_a_score_file_of_another_list_is_refused(scored: tuple[str, Trials, np.ndarray]) -> None:
+    path, _, _ = scored
+    other = Trials(["x"], ["y"], np.array([True]))
+    with pytest.raises(UserError, match="scores none of the 1 trials"):
+        scored_part(other, path)

@@ -1,0 +1,143 @@
+"""Embeddings of whole utterances: a batch gives what one alone gives, a failure stops nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from speech_material import RATE, speech, synthesise_voice  # noqa: F401  (a fixture is used by its name)
+
+from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
+from svtoolkit.device import choose_device
+from svtoolkit.errors import UserError
+from svtoolkit.features import build_front_end
+from svtoolkit.models import build_model
+from svtoolkit.scoring.extraction import EmbeddingExtractor
+
+BINS = 24
+
+
+def make_extractor(**options: object) -> EmbeddingExtractor:
+    torch.manual_seed(3)
+    network = build_model("resnet10", num_bins=BINS, embedding_dim=16, base_width=4)
+    for module in network.modules():  # statistics of a trained network are not those of a fresh one
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.running_mean.normal_()
+            module.running_var.uniform_(0.5, 2.0)
+    front_end = build_front_end(
+        backend="torch", sample_rate=RATE, num_bins=BINS, frame_length_ms=25.0, frame_shift_ms=10.0, window="hamming",
+        preemphasis=0.97, low_freq=20.0, high_freq=0.0, int16_scale=True, remove_mean=True,
+    )  # fmt: skip
+    return EmbeddingExtractor(network, front_end, choose_device("cpu"), **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+def test_a_batch_gives_what_one_alone_gives(speech: Path, workers: int) -> None:  # noqa: F811
+    utterances = KaldiDir.read(speech).utterances()
+    # lengths repeat, so that batches really hold several utterances
+    cut = [
+        Utterance(u.utterance_id, u.speaker, u.path, 0.0, 0.3 + 0.1 * (i % 2), False) for i, u in enumerate(utterances)
+    ]
+    one = make_extractor(batch_size=1).extract(cut)
+    many = make_extractor(batch_size=7, num_workers=workers).extract(cut)
+    assert many.utterances == one.utterances == [u.utterance_id for u in cut]
+    np.testing.assert_allclose(many.embeddings, one.embeddings, atol=1e-5)
+    assert np.ptp(one.embeddings, axis=0).max() > 1e-2, "all embeddings are alike: nothing is compared"
+
+
+def test_the_order_asked_for_is_kept_whatever_the_lengths(speech: Path) -> None:  # noqa: F811
+    utterances = KaldiDir.read(speech).utterances()[::-1]
+    forward = make_extractor().extract(utterances[::-1])
+    backward = make_extractor().extract(utterances)
+    assert backward.utterances == forward.utterances[::-1]
+    np.testing.assert_allclose(backward.embeddings, forward.embeddings[::-1], atol=1e-5)
+
+
+def test_a_segment_is_what_its_samples_are(speech: Path, tmp_path: Path) -> None:  # noqa: F811
+    whole = KaldiDir.read(speech).utterances()[0]
+    samples, _ = soundfile.read(whole.path, dtype="float32")
+    soundfile.write(tmp_path / "cut.flac", samples[1600:6400], RATE, subtype="PCM_16")
+    segment = Utterance("s", "x", whole.path, 0.1, 0.3, whole_file=False)
+    alone = Utterance("a", "x", tmp_path / "cut.flac")
+    embeddings = make_extractor().extract([segment, alone]).embeddings
+    np.testing.assert_allclose(embeddings[0], embeddings[1], atol=1e-5)
+
+
+def test_a_duration_of_the_table_does_not_cut_a_whole_file(speech: Path) -> None:  # noqa: F811
+    whole = KaldiDir.read(speech).utterances()[0]
+    rounded = Utterance(whole.utterance_id, whole.speaker, whole.path, 0.0, 0.2)
+    expected = make_extractor().extract([whole]).embeddings
+    np.testing.assert_array_equal(make_extractor().extract([rounded]).embeddings, expected)
+
+
+def test_failures_are_named_and_stop_nothing(speech: Path, tmp_path: Path) -> None:  # noqa: F811
+    good = KaldiDir.read(speech).utterances()[:2]
+    (tmp_path / "broken.flac").write_bytes(b"no audio")
+    soundfile.write(tmp_path / "short.wav", np.zeros(100), RATE)
+    soundfile.write(tmp_path / "nan.wav", np.full(8000, np.nan), RATE, subtype="FLOAT")
+    soundfile.write(tmp_path / "rate.wav", np.zeros(8000), 8000)
+    bad = [
+        Utterance(name, "x", tmp_path / name)
+        for name in ("broken.flac", "short.wav", "nan.wav", "rate.wav", "gone.wav")
+    ]
+    finished: list[int] = []
+    extraction = make_extractor(batch_size=2).extract([good[0], *bad, good[1]], progress=finished.append)
+    assert extraction.utterances == [good[0].utterance_id, good[1].utterance_id]
+    assert "cannot be read as audio" in extraction.failures["broken.flac"]
+    assert "shorter than one" in extraction.failures["short.wav"]
+    assert "not finite" in extraction.failures["nan.wav"]
+    assert "8000 Hz, expected 16000 Hz" in extraction.failures["rate.wav"]
+    assert "no such file" in extraction.failures["gone.wav"]
+    assert sum(finished) == 7
+
+
+def test_resampling_is_done_where_it_is_allowed(tmp_path: Path) -> None:
+    voice = synthesise_voice(0, 0, 0.8)
+    soundfile.write(tmp_path / "a.wav", voice[::2], RATE // 2)
+    utterance = Utterance("a", "x", tmp_path / "a.wav")
+    assert not make_extractor().extract([utterance]).utterances
+    extraction = make_extractor(resample=True).extract([utterance])
+    assert extraction.utterances == ["a"]
+    assert extraction.audio_seconds == pytest.approx(0.8, abs=0.01)
+
+
+def test_the_real_time_factor_is_work_over_audio(speech: Path) -> None:  # noqa: F811
+    utterances = KaldiDir.read(speech).utterances()[:4]
+    extraction = make_extractor().extract(utterances)
+    seconds = sum(soundfile.info(utterance.path).duration for utterance in utterances)
+    assert extraction.audio_seconds == pytest.approx(seconds)
+    assert extraction.real_time_factor == pytest.approx(extraction.wall_seconds / seconds)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_mode_of_the_network_is_put_back(speech: Path, training: bool) -> None:  # noqa: F811
+    extractor = make_extractor()
+    extractor.network.train(training)
+    before = {name: buffer.clone() for name, buffer in extractor.network.named_buffers()}
+    extractor.extract(KaldiDir.read(speech).utterances()[:2])
+    assert extractor.network.training is training
+    assert all(torch.equal(buffer, before[name]) for name, buffer in extractor.network.named_buffers())
+
+
+def test_lower_precision_stays_close(speech: Path) -> None:  # noqa: F811
+    utterances = KaldiDir.read(speech).utterances()[:4]
+    full = make_extractor().extract(utterances).embeddings
+    half = make_extractor(precision="bf16").extract(utterances).embeddings
+    assert half.dtype == np.float32
+    assert not np.array_equal(full, half)
+    cosine = (full * half).sum(1) / np.linalg.norm(full, axis=1) / np.linalg.norm(half, axis=1)
+    assert (cosine > 0.99).all()
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 0}, {"num_workers": -1}, {"precision": "int4"}])
+def test_impossible_settings_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(UserError, match="expected"):
+        make_extractor(**options)
