@@ -54,6 +54,9 @@ class CropDataset(Dataset[tuple[np.ndarray, int, np.ndarray, int]]):
         dither: standard deviation of white noise, in 16-bit units where ``int16_scale``.
         seed: with epoch and entry it fixes every draw.
         channel, resample: as for ``read_audio``.
+
+    Raises:
+        UserError: negative ``dither``; for an item: a file that cannot be used.
     """
 
     def __init__(
@@ -68,6 +71,8 @@ class CropDataset(Dataset[tuple[np.ndarray, int, np.ndarray, int]]):
         channel: int | None = None,
         resample: bool = False,
     ) -> None:
+        if not dither >= 0:
+            raise UserError(f"augment.dither is {dither}, expected a standard deviation of 0 or more")
         self.training_set = training_set
         self.geometry = geometry
         self.spec_augment = spec_augment

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from svtoolkit.errors import UserError
+
 
 @dataclass(frozen=True)
 class SpecAugment:
@@ -17,6 +19,9 @@ class SpecAugment:
         probability: share of crops that get masks.
         time_masks, freq_masks: masks along each axis.
         time_width, freq_width: widest mask, in frames and bins; a width is drawn uniformly from 0 to it.
+
+    Raises:
+        UserError: a value out of range.
     """
 
     probability: float
@@ -24,6 +29,13 @@ class SpecAugment:
     time_width: int
     freq_masks: int
     freq_width: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.probability <= 1:
+            raise UserError(f"augment.spec_probability is {self.probability}, expected a share from 0 to 1")
+        for name in ("time_masks", "time_width", "freq_masks", "freq_width"):
+            if getattr(self, name) < 0:
+                raise UserError(f"augment.{name} is {getattr(self, name)}, expected 0 or more")
 
     def draw(self, frames: int, bins: int, rng: np.random.Generator) -> np.ndarray:
         """Masks of one crop: int64, shape (time_masks + freq_masks, 2), rows (begin, end); empty ones are (0, 0)."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from svtoolkit.data.audio import inspect_audio
+from svtoolkit.data.audio import measure_durations
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
 from svtoolkit.errors import UserError
 
@@ -35,23 +35,32 @@ class TrainingSet:
     speeds: tuple[float, ...]
 
     @classmethod
-    def build(cls, kaldi_dir: KaldiDir, *, speeds: Sequence[float], min_seconds: float) -> TrainingSet:
+    def build(cls, kaldi_dir: KaldiDir, *, speeds: Sequence[float], min_seconds: float, jobs: int = 1) -> TrainingSet:
         """Take the utterances of a data directory that are long enough.
 
         Durations come from segments or utt2dur, and from the header of the file where both are silent.
 
+        Args:
+            speeds: factors, each of which makes new classes of all speakers.
+            min_seconds: shorter utterances are left out.
+            jobs: headers read at a time.
+
         Raises:
-            UserError: a speed that is not above 0 or stands twice, or nothing left.
+            UserError: a speed that is not above 0 or stands twice, a file whose length is asked for and cannot be
+                read, or nothing left.
         """
         if not speeds or min(speeds) <= 0 or len(set(speeds)) != len(speeds):
             raise UserError(
                 f"data.speeds is {list(speeds)}, expected different factors above 0, such as [1.0, 0.9, 1.1]"
             )
+        everything = kaldi_dir.utterances()
+        silent = {utterance.utterance_id: utterance.path for utterance in everything if utterance.duration is None}
+        lengths = measure_durations(silent, jobs=jobs)
         utterances, seconds = [], []
-        for utterance in kaldi_dir.utterances():
+        for utterance in everything:
             duration = utterance.duration
             if duration is None:
-                duration = inspect_audio(utterance.path).seconds - utterance.offset
+                duration = lengths[utterance.utterance_id] - utterance.offset
             if duration >= min_seconds:
                 utterances.append(utterance)
                 seconds.append(duration)
@@ -87,5 +96,6 @@ class TrainingSet:
         """Changes whenever an entry would mean another crop or class: guards a resumed run."""
         digest = hashlib.sha256(repr(self.speeds).encode())
         for utterance, seconds in zip(self.utterances, self.seconds, strict=True):
-            digest.update(f"{utterance.utterance_id} {utterance.speaker} {seconds:.4f}\n".encode())
+            start = "" if utterance.whole_file else f" from {utterance.offset:.4f}"
+            digest.update(f"{utterance.utterance_id} {utterance.speaker} {seconds:.4f}{start}\n".encode())
         return digest.hexdigest()

@@ -2,56 +2,78 @@
 
 from __future__ import annotations
 
-import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import kaldiio
 import numpy as np
+from kaldiio.matio import read_kaldi
 
+from svtoolkit.atomic import atomic_write
 from svtoolkit.errors import UserError
 from svtoolkit.scoring.cosine import EmbeddingTable
 
+_LOCATION = re.compile(r"(.+):(\d+)")
+_BINARY, _TEXT = b"\0B", b"["
+
 
 def write_embeddings(stem: str | Path, utterances: Sequence[str], matrix: np.ndarray) -> Path:
-    """Write <stem>.ark and <stem>.scp (float32 vectors) and return the scp's path; the scp comes last.
+    """Write <stem>.ark and <stem>.scp (float32 vectors) and return the scp's path.
 
-    The scp names the ark by its absolute path, as Kaldi's tools expect.
+    The scp names the ark by its absolute path, as Kaldi's tools expect. It comes last, and an older one goes first: an
+    scp that is there never points into an ark that it was not written with.
+
+    Args:
+        utterances: ids without spaces, no two alike.
+        matrix: (utterances, embedding_dim).
+
+    Raises:
+        UserError: an id that stands twice or that a line of an scp cannot hold.
     """
     ark, scp = Path(f"{stem}.ark").absolute(), Path(f"{stem}.scp").absolute()
-    ark.parent.mkdir(parents=True, exist_ok=True)
-    aside = ark.with_name(f".{ark.name}.{os.getpid()}.tmp")
-    offsets = aside.with_suffix(".offsets")
-    try:
-        vectors = dict(zip(utterances, matrix.astype(np.float32), strict=True))
-        kaldiio.save_ark(str(aside), vectors, scp=str(offsets))
-        lines = offsets.read_text(encoding="utf-8").splitlines()
-        os.replace(aside, ark)
-        staged = scp.with_name(f".{scp.name}.{os.getpid()}.tmp")
-        staged.write_text("".join(f"{line.replace(str(aside), str(ark))}\n" for line in lines), encoding="utf-8")
-        os.replace(staged, scp)
-    finally:
-        aside.unlink(missing_ok=True)
-        offsets.unlink(missing_ok=True)
+    for utterance in utterances:
+        if len(utterance.split()) != 1:
+            raise UserError(f"{scp}: the utterance id {utterance!r} is empty or holds a space; expected none in it")
+    if len(set(utterances)) != len(utterances):
+        twice = next(utterance for row, utterance in enumerate(utterances) if utterance in utterances[:row])
+        raise UserError(f"{scp}: the embedding of {twice!r} is given twice; keep one embedding an utterance")
+    lines = []
+    scp.unlink(missing_ok=True)
+    with atomic_write(ark, "wb") as stream:
+        for utterance, vector in zip(utterances, matrix.astype(np.float32), strict=True):
+            stream.write(f"{utterance} ".encode())
+            lines.append(f"{utterance} {ark}:{stream.tell()}\n")
+            kaldiio.save_mat(stream, vector)
+    with atomic_write(scp) as stream:
+        stream.writelines(lines)
     return scp
 
 
 def read_embeddings(scp: str | Path) -> EmbeddingTable:
-    """Read all embeddings that an scp lists.
+    """Read all embeddings that an scp lists, in its order.
+
+    Nothing is run: a piped command, or an ark entry that holds a pickle, is refused.
 
     Raises:
-        UserError: missing or malformed file, vectors of different sizes; names file and line.
+        UserError: missing or malformed file, vectors of different sizes, an embedding that stands twice, is zero or
+            not finite; names file and line, or file and utterance.
     """
     path = Path(scp)
     if not path.is_file():
         raise UserError(f"{path}: there is no such file; expected the scp that `svt embed` wrote")
-    utterances, vectors = [], []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    content = path.read_bytes().decode("utf-8", "backslashreplace")
+    utterances: list[str] = []
+    vectors: list[np.ndarray] = []
+    for number, line in enumerate(content.splitlines(), start=1):
         name, _, location = line.strip().partition(" ")
-        if not location:
+        found = _LOCATION.fullmatch(location.strip())
+        if found is None:
             raise UserError(f"{path}:{number}: found {line!r}, expected `utterance file.ark:offset`")
         try:
-            vector = np.asarray(kaldiio.load_mat(location))
+            with open(found[1], "rb") as stream:
+                vector = _read_vector(stream, int(found[2]))
         except Exception as error:  # kaldiio has no exception of its own
             raise UserError(
                 f"{path}:{number}: {location} cannot be read ({error}); extract the embeddings again"
@@ -65,4 +87,17 @@ def read_embeddings(scp: str | Path) -> EmbeddingTable:
         vectors.append(vector)
     if not vectors:
         raise UserError(f"{path}: lists no embedding; extract some with `svt embed`")
-    return EmbeddingTable(utterances, np.stack(vectors))
+    try:
+        return EmbeddingTable(utterances, np.stack(vectors))
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def _read_vector(stream: BinaryIO, offset: int) -> np.ndarray:
+    """The array at an offset. kaldiio would unpickle or decode audio where the ark says so: neither is an embedding."""
+    stream.seek(offset)
+    head = stream.read(2)
+    if head != _BINARY and not head.strip().startswith(_TEXT):
+        raise ValueError(f"found {head!r} there, expected a vector in Kaldi's binary or text form")
+    stream.seek(offset)
+    return np.asarray(read_kaldi(stream))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,10 +12,12 @@ import torch
 
 from svtoolkit.data.audio import inspect_audio, read_audio
 from svtoolkit.data.kaldi_dir import Utterance
+from svtoolkit.data.threads import map_in_order
 from svtoolkit.device import autocast
 from svtoolkit.errors import UserError
+from svtoolkit.features import FrontEnd
 
-log = logging.getLogger(__name__)
+NOT_FINITE = "the embedding is not finite; check the audio for NaN"
 
 
 @dataclass
@@ -51,13 +52,16 @@ class EmbeddingExtractor:
         precision: fp32, bf16 or fp16.
         channel, resample: as for ``read_audio``.
         batch_size: utterances of equal length that go together at most.
-        num_workers: reading threads.
+        num_workers: reading threads; 0 is 1.
+
+    Raises:
+        UserError: a number out of range, an unknown precision.
     """
 
     def __init__(
         self,
         network: torch.nn.Module,
-        front_end: torch.nn.Module,
+        front_end: FrontEnd,
         device: torch.device,
         *,
         precision: str = "fp32",
@@ -68,6 +72,7 @@ class EmbeddingExtractor:
     ) -> None:
         if batch_size < 1 or num_workers < 0:
             raise UserError(f"found batch_size={batch_size} num_workers={num_workers}, expected at least 1 and 0")
+        autocast(device, precision)  # refuses an unknown precision before any work
         self.network = network.to(device)
         self.front_end = front_end.to(device)
         self.device = device
@@ -90,12 +95,19 @@ class EmbeddingExtractor:
         was_training = self.network.training
         self.network.eval()
         try:
-            for batch, waveforms in self._read_ahead(self._plan(utterances, failures), failures):
-                for group in _by_frames(waveforms, self.front_end):
-                    embeddings = self._forward([waveforms[row] for row in group])
-                    for row, embedding in zip(group, embeddings, strict=True):
-                        self._keep(batch[row], embedding, found, failures)
-                        audio_seconds += len(waveforms[row]) / self.front_end.sample_rate
+            batches = self._plan(utterances, failures)
+            if progress and failures:
+                progress(len(failures))
+            for batch, results in self._read_ahead(batches):
+                for utterance, result in zip(batch, results, strict=True):
+                    if isinstance(result, str):
+                        failures[utterance.utterance_id] = result
+                for utterance, samples, embedding in self._embed(batch, results):
+                    if np.isfinite(embedding).all():
+                        found[utterance.utterance_id] = embedding
+                        audio_seconds += len(samples) / self.front_end.sample_rate
+                    else:
+                        failures[utterance.utterance_id] = f"{utterance.path}: {NOT_FINITE}"
                 if progress:
                     progress(len(batch))
         finally:
@@ -108,43 +120,46 @@ class EmbeddingExtractor:
         """Embedding of samples in [-1, 1] at the model's rate: (samples,) -> (embedding_dim,) float32.
 
         Raises:
-            UserError: shorter than one analysis window.
+            UserError: another shape, shorter than one analysis window, or samples that give no finite embedding.
         """
+        if samples.ndim != 1:
+            raise UserError(f"found samples of shape {samples.shape}, expected one channel of shape (samples,)")
         if self.front_end.num_frames(len(samples)) < 1:
             raise UserError(_too_short(samples, self.front_end))
+        was_training = self.network.training
         self.network.eval()
-        return self._forward([samples])[0]
+        try:
+            embedding = self._forward([samples])[0]
+        finally:
+            self.network.train(was_training)
+        if not np.isfinite(embedding).all():
+            raise UserError(NOT_FINITE)
+        return embedding
 
     def _plan(self, utterances: Sequence[Utterance], failures: dict[str, str]) -> list[list[Utterance]]:
         """Batches of equal length by what the headers say, shortest first."""
         by_length: dict[int, list[Utterance]] = {}
-        with ThreadPoolExecutor(max(1, self.num_workers)) as pool:
-            for utterance, length in zip(utterances, pool.map(_num_samples, utterances), strict=True):
-                if isinstance(length, str):
-                    failures[utterance.utterance_id] = length
-                else:
-                    by_length.setdefault(self.front_end.num_frames(length), []).append(utterance)
+        lengths = map_in_order(_num_samples, utterances, max(1, self.num_workers))
+        for utterance, length in zip(utterances, lengths, strict=True):
+            if isinstance(length, str):
+                failures[utterance.utterance_id] = length
+            else:
+                by_length.setdefault(self.front_end.num_frames(length), []).append(utterance)
         return [
             group[first : first + self.batch_size]
             for _, group in sorted(by_length.items())
             for first in range(0, len(group), self.batch_size)
         ]
 
-    def _read_ahead(
-        self, batches: list[list[Utterance]], failures: dict[str, str]
-    ) -> Iterator[tuple[list[Utterance], list[np.ndarray]]]:
-        """Waveforms of each batch, read by threads while the network works on the batch before."""
+    def _read_ahead(self, batches: list[list[Utterance]]) -> Iterator[tuple[list[Utterance], list[np.ndarray | str]]]:
+        """Waveforms of each batch, or reasons; read by threads while the network works on the batch before."""
         with ThreadPoolExecutor(max(1, self.num_workers)) as pool:
             reading = [[pool.submit(self._read, utterance) for utterance in batch] for batch in batches[:2]]
             for position, batch in enumerate(batches):
                 results = [future.result() for future in reading.pop(0)]
                 if position + 2 < len(batches):
                     reading.append([pool.submit(self._read, utterance) for utterance in batches[position + 2]])
-                for utterance, result in zip(batch, results, strict=True):
-                    if isinstance(result, str):
-                        failures[utterance.utterance_id] = result
-                read = [(u, r) for u, r in zip(batch, results, strict=True) if not isinstance(r, str)]
-                yield [utterance for utterance, _ in read], [samples for _, samples in read]
+                yield batch, results
 
     def _read(self, utterance: Utterance) -> np.ndarray | str:
         """Samples, or the reason why there are none."""
@@ -163,6 +178,21 @@ class EmbeddingExtractor:
             return f"{utterance.path}: {_too_short(samples, self.front_end)}"
         return samples
 
+    def _embed(
+        self, batch: list[Utterance], results: list[np.ndarray | str]
+    ) -> Iterator[tuple[Utterance, np.ndarray, np.ndarray]]:
+        """Utterance, samples and embedding of those that were read, equal numbers of frames at a time.
+
+        The numbers of frames are counted again: a header may lie, and conversion of rate may round.
+        """
+        groups: dict[int, list[tuple[Utterance, np.ndarray]]] = {}
+        for utterance, result in zip(batch, results, strict=True):
+            if not isinstance(result, str):
+                groups.setdefault(self.front_end.num_frames(len(result)), []).append((utterance, result))
+        for group in groups.values():
+            embeddings = self._forward([samples for _, samples in group])
+            yield from ((utterance, samples, row) for (utterance, samples), row in zip(group, embeddings, strict=True))
+
     @torch.inference_mode()
     def _forward(self, waveforms: list[np.ndarray]) -> np.ndarray:
         """Waveforms of equally many frames -> (batch, embedding_dim) float32."""
@@ -171,13 +201,6 @@ class EmbeddingExtractor:
         features = self.front_end(batch)
         with autocast(self.device, self.precision):
             return self.network(features).float().cpu().numpy()
-
-    @staticmethod
-    def _keep(utterance: Utterance, embedding: np.ndarray, found: dict, failures: dict[str, str]) -> None:
-        if np.isfinite(embedding).all():
-            found[utterance.utterance_id] = embedding
-        else:
-            failures[utterance.utterance_id] = f"{utterance.path}: the embedding is not finite; check the audio for NaN"
 
 
 def _num_samples(utterance: Utterance) -> int | str:
@@ -191,13 +214,5 @@ def _num_samples(utterance: Utterance) -> int | str:
     return min(round(utterance.duration * info.sample_rate), rest)
 
 
-def _by_frames(waveforms: list[np.ndarray], front_end: torch.nn.Module) -> list[list[int]]:
-    """Rows grouped by their true number of frames: a header may lie, and conversion of rate may round."""
-    groups: dict[int, list[int]] = {}
-    for row, samples in enumerate(waveforms):
-        groups.setdefault(front_end.num_frames(len(samples)), []).append(row)
-    return list(groups.values())
-
-
-def _too_short(samples: np.ndarray, front_end: torch.nn.Module) -> str:
+def _too_short(samples: np.ndarray, front_end: FrontEnd) -> str:
     return f"{len(samples)} samples are shorter than one window of {front_end.num_samples(1)}; drop the utterance"

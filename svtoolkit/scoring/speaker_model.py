@@ -61,9 +61,15 @@ class SpeakerModel:
         """Embedding of a whole file, or of samples in [-1, 1] at ``sample_rate``: (embedding_dim,) float32.
 
         Raises:
-            UserError: unreadable file, another rate, several channels, shorter than one analysis window.
+            UserError: unreadable file, another rate, several channels, shorter than one analysis window, samples that
+                are integers or give no finite embedding.
         """
         if isinstance(audio, np.ndarray):
+            if not np.issubdtype(audio.dtype, np.floating):
+                raise UserError(
+                    f"found samples of type {audio.dtype}, expected floating-point numbers in [-1, 1]; "
+                    "divide 16-bit samples by 32768"
+                )
             return self.extractor.embed_waveform(np.ascontiguousarray(audio, dtype=np.float32))
         samples = read_audio(
             audio,

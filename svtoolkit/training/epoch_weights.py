@@ -51,9 +51,13 @@ def best_epochs(records: Sequence[Mapping[str, Any]], count: int) -> list[int]:
 def drop_epoch_weights(
     folder: str | Path, records: Sequence[Mapping[str, Any]], *, keep_last: int, keep_best: int
 ) -> None:
-    """Delete all weights but those of the newest ``keep_last`` and the best ``keep_best`` epochs."""
-    epochs = kept_epochs(folder)
-    kept = {*epochs[len(epochs) - keep_last :], *best_epochs(records, keep_best)}
+    """Delete all weights but those of the newest ``keep_last`` and the best ``keep_best`` epochs.
+
+    Weights of epochs that are not recorded yet, which a resumed run is going to write again, are let alone.
+    """
+    finished = max((record["epoch"] for record in records), default=0)
+    epochs = [epoch for epoch in kept_epochs(folder) if epoch <= finished]
+    kept = {*epochs[::-1][:keep_last], *best_epochs(records, keep_best)}
     for epoch in epochs:
         if epoch not in kept:
             weights_path(folder, epoch).unlink(missing_ok=True)

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-import yaml
-from torch.utils.data import DataLoader
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from svtoolkit.atomic import atomic_write
-from svtoolkit.checkpoints.full_state import list_states, load_latest_state
 from svtoolkit.config import TrainConfig
-from svtoolkit.data.crops import CropBatch, CropDataset, CropGeometry, collate_crops
+from svtoolkit.data.crops import CropBatch, CropDataset, CropGeometry
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.sampler import BatchSampler
 from svtoolkit.data.spec_augment import SpecAugment
@@ -27,27 +21,19 @@ from svtoolkit.data.splitting import split_speakers
 from svtoolkit.data.training_set import TrainingSet
 from svtoolkit.device import autocast, choose_device
 from svtoolkit.errors import UserError
-from svtoolkit.features import build_front_end
+from svtoolkit.features import FrontEnd, build_front_end
 from svtoolkit.losses import MarginSchedule, build_head
 from svtoolkit.models import build_model
 from svtoolkit.optim import LearningRateSchedule, build_optimizer
 from svtoolkit.scoring.extraction import EmbeddingExtractor
-from svtoolkit.training.history import History
+from svtoolkit.training.exp_dir import CHECKPOINTS, LOGS, VALIDATION, find_state, log_file, open_history, write_config
+from svtoolkit.training.loader import load_crops
 from svtoolkit.training.loop import Plan, TrainingLoop
-from svtoolkit.training.signals import ignore_stop_signals
+from svtoolkit.training.settings import check_settings
 from svtoolkit.training.step import OptimizerStep
 from svtoolkit.training.validation import Validation
 
 log = logging.getLogger(__name__)
-
-CHECKPOINTS, LOGS, VALIDATION, CONFIG = "checkpoints", "logs", "validation", "config.yaml"
-
-FREE_KEYS = {
-    "exp_dir", "resume", "data.root", "data.num_workers", "trainer.device", "trainer.threads",
-    "trainer.checkpoint_minutes", "trainer.checkpoint_steps", "trainer.keep_states", "trainer.keep_last",
-    "trainer.keep_best", "trainer.nonfinite_patience", "trainer.log_steps",
-}  # fmt: skip
-"""Keys that may change when a run is resumed: none of them changes what is learnt."""
 
 
 def train(config: TrainConfig) -> int | None:
@@ -59,18 +45,26 @@ def train(config: TrainConfig) -> int | None:
     Raises:
         UserError: data, configuration or disk are at fault.
     """
-    exp_dir = Path(config.exp_dir)
-    state = _find_state(config, exp_dir)
-    with _log_file(exp_dir / LOGS), logging_redirect_tqdm([logging.getLogger()]):
+    check_settings(config)
+    logs = Path(config.exp_dir) / LOGS
+    with log_file(logs), logging_redirect_tqdm([logging.getLogger()]):
+        state = find_state(config)
+        write_config(config)
         _seed_everything(config)
         experiment = Experiment(config)
+        loop = experiment.loop
         if state is not None:
-            experiment.loop.restore(state)
-            log.info("going on after step %d of %d", experiment.loop.finished_steps, experiment.plan.total_steps)
-        history = History(exp_dir / LOGS, resume_step=experiment.loop.finished_steps)
+            loop.restore(state)
+            if loop.is_finished:
+                log.info("finished already after step %d: there is nothing left to do", loop.finished_steps)
+                return None
+            log.info("going on after step %d of %d", loop.finished_steps, experiment.plan.total_steps)
+        history = open_history(logs, resume_step=loop.finished_steps)
+        batches = experiment.batches()
         try:
-            return experiment.loop.run(experiment.batches(), history)
+            return loop.run(batches, history)
         finally:
+            batches.close()
             history.close()
 
 
@@ -83,10 +77,13 @@ class Experiment:
         self.device = choose_device(settings.device)
         autocast(self.device, settings.precision)  # refuses an unknown precision before any work
         kaldi_dir, validation_dir = self._split(KaldiDir.read(config.data.train, config.data.root))
-        self.training_set = TrainingSet.build(kaldi_dir, speeds=config.data.speeds, min_seconds=config.data.min_seconds)
-        micro_batch = settings.micro_batch or settings.batch_size
-        if min(settings.epochs, settings.log_steps, settings.keep_states, settings.nonfinite_patience) < 1:
-            raise UserError("trainer: epochs, log_steps, keep_states and nonfinite_patience must be 1 or more")
+        self.training_set = TrainingSet.build(
+            kaldi_dir,
+            speeds=config.data.speeds,
+            min_seconds=config.data.min_seconds,
+            jobs=max(1, config.data.num_workers),
+        )
+        micro_batch = settings.batch_size if settings.micro_batch is None else settings.micro_batch
         self.sampler = BatchSampler(
             len(self.training_set),
             batch_size=settings.batch_size,
@@ -95,7 +92,7 @@ class Experiment:
         )
         self.plan = self._plan()
         self.sampler.total_steps = self.plan.total_steps
-        self.front_end = build_front_end(**asdict(config.features)).to(self.device)
+        self.front_end = self._build_front_end().to(self.device)
         self.spec_augment = SpecAugment(
             config.augment.spec_probability,
             config.augment.time_masks,
@@ -116,7 +113,7 @@ class Experiment:
         )
         self._announce(micro_batch)
 
-    def batches(self) -> Iterator[CropBatch]:
+    def batches(self) -> Generator[CropBatch, None, None]:
         """Micro-batches from the step on that the loop stands at."""
         config = self.config
         samples = self.front_end.num_samples(config.data.crop_frames)
@@ -132,16 +129,12 @@ class Experiment:
             resample=config.data.resample,
         )
         self.sampler.start_step = self.loop.finished_steps
-        loader = DataLoader(
+        return load_crops(
             dataset,
-            batch_sampler=self.sampler,
-            collate_fn=collate_crops,
+            self.sampler,
             num_workers=config.data.num_workers,
-            worker_init_fn=_initialise_worker,
-            prefetch_factor=4 if config.data.num_workers else None,
             pin_memory=self.device.type == "cuda",
         )
-        return _with_plain_errors(loader)
 
     def _split(self, kaldi_dir: KaldiDir) -> tuple[KaldiDir, KaldiDir | None]:
         speakers = self.config.validation.speakers
@@ -176,6 +169,12 @@ class Experiment:
             ),
         )
 
+    def _build_front_end(self) -> FrontEnd:
+        try:
+            return build_front_end(**asdict(self.config.features))
+        except (ImportError, ValueError) as error:
+            raise UserError(f"features cannot be computed: {error}") from error
+
     def _build_step(self, micro_batch: int) -> OptimizerStep:
         config = self.config
         network = build_model(num_bins=config.features.num_bins, **asdict(config.model))
@@ -188,7 +187,7 @@ class Experiment:
         )
         network, head = network.to(self.device), head.to(self.device)
         if config.trainer.channels_last:
-            network = network.to(memory_format=torch.channels_last)
+            network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         parameters = [*network.parameters(), *head.parameters()]
         return OptimizerStep(
             self.front_end,
@@ -203,7 +202,7 @@ class Experiment:
             gradient_clip=config.trainer.gradient_clip,
         )
 
-    def _validation(self, kaldi_dir: KaldiDir | None) -> Any:
+    def _validation(self, kaldi_dir: KaldiDir | None) -> Callable[[], dict[str, float]] | None:
         if kaldi_dir is None:
             return None
         config = self.config
@@ -246,77 +245,11 @@ class Experiment:
         log.info("%s, %s, %d CPU threads", self.device, config.trainer.precision, torch.get_num_threads())
 
 
-def _find_state(config: TrainConfig, exp_dir: Path) -> dict[str, Any] | None:
-    """The state to go on from, once it is sure that the run in exp_dir is this one; writes config.yaml if it is new."""
-    if config.resume not in ("auto", "never"):
-        raise UserError(f"resume is {config.resume!r}, expected auto or never")
-    saved = exp_dir / CONFIG
-    states = list_states(exp_dir / CHECKPOINTS)
-    if states and config.resume == "never":
-        raise UserError(f"{exp_dir}: holds a run already and resume=never; choose another exp_dir, or resume=auto")
-    content = asdict(config)
-    if states and saved.is_file():
-        _refuse_other_config(saved, content)
-        found = load_latest_state(exp_dir / CHECKPOINTS)
-        return found[1] if found else None
-    with atomic_write(saved) as stream:
-        yaml.safe_dump(content, stream, sort_keys=False)
-    return None
-
-
-def _refuse_other_config(saved: Path, content: dict[str, Any]) -> None:
-    before = _flatten(yaml.safe_load(saved.read_text(encoding="utf-8")))
-    now = _flatten(content)
-    changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
-    changed = [key for key in changed if key not in FREE_KEYS]
-    if changed:
-        listed = ", ".join(f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in changed)
-        raise UserError(
-            f"{saved}: the run there has another configuration: {listed}; put it back or use another exp_dir"
-        )
-
-
-def _flatten(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in node.items():
-        flat.update(_flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value})
-    return flat
-
-
 def _seed_everything(config: TrainConfig) -> None:
     random.seed(config.seed)
     np.random.seed(config.seed)
     torch.manual_seed(config.seed)
     if config.trainer.threads is not None:
-        if config.trainer.threads < 1:
-            raise UserError(f"trainer.threads is {config.trainer.threads}, expected 1 or more, or null")
         torch.set_num_threads(config.trainer.threads)
     torch.backends.cudnn.deterministic = config.trainer.deterministic
     torch.backends.cudnn.benchmark = not config.trainer.deterministic
-
-
-def _initialise_worker(worker: int) -> None:
-    ignore_stop_signals()
-
-
-def _with_plain_errors(loader: DataLoader[Any]) -> Iterator[CropBatch]:
-    """A user's error that was raised in a worker comes wrapped in the worker's traceback: give its sentence alone."""
-    try:
-        yield from loader
-    except UserError as error:
-        raise UserError(str(error).rpartition("UserError: ")[2].strip()) from error
-
-
-@contextmanager
-def _log_file(folder: Path) -> Iterator[None]:
-    """Everything logged while training goes to logs/train.log too."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handler = logging.FileHandler(folder / "train.log", encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    root = logging.getLogger()
-    root.addHandler(handler)
-    try:
-        yield
-    finally:
-        root.removeHandler(handler)
-        handler.close()

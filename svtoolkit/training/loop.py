@@ -89,21 +89,26 @@ class TrainingLoop:
         self.seconds = facts["seconds"]
         self.nonfinite_steps = facts["nonfinite_steps"]
 
+    @property
+    def is_finished(self) -> bool:
+        return self.finished_steps >= self.plan.total_steps
+
     def run(self, batches: Iterator[CropBatch], history: History) -> int | None:
         """Train to the end of the plan; returns the number of the signal that stopped it earlier, else None."""
         self._saved_at = time.monotonic()
         reset_peak(self.step.device)
         total = self.plan.total_steps
         with StopRequest() as stop, tqdm(total=total, initial=self.finished_steps, unit="step", **_bar_style()) as bar:
-            while self.finished_steps < total:
+            while not self.is_finished:
                 self._one_step(batches, history, bar)
                 at_epoch_end = self.finished_steps % self.plan.steps_per_epoch == 0
                 if at_epoch_end:
                     self._end_epoch(history)
-                if at_epoch_end or stop.signal_number or self._checkpoint_is_due():
-                    self._save(must_succeed=stop.signal_number is not None or self.finished_steps == total)
-                if stop.signal_number and self.finished_steps < total:
-                    return stop.signal_number
+                asked = stop.signal_number  # a signal that comes from here on is answered after the next step
+                if at_epoch_end or asked or self._checkpoint_is_due():
+                    self._save(history, must_succeed=asked is not None or self.is_finished)
+                if asked and not self.is_finished:
+                    return asked
         return None
 
     def _one_step(self, batches: Iterator[CropBatch], history: History, bar: tqdm) -> None:
@@ -151,8 +156,7 @@ class TrainingLoop:
         position, meter = self._position(), self.meters["epoch"]
         epoch = position["epoch"]
         record: dict[str, Any] = {"kind": "epoch", **position, **meter.averages()}
-        last = self.finished_steps == self.plan.total_steps
-        if self.validate and (epoch % self.validate_every == 0 or last):
+        if self.validate and (epoch % self.validate_every == 0 or self.is_finished):
             begin = time.perf_counter()
             record.update(self.validate())
             self.seconds += time.perf_counter() - begin
@@ -161,19 +165,25 @@ class TrainingLoop:
         history.add(record)
         log.info("%s", _epoch_text(record, self.plan.total_steps // self.plan.steps_per_epoch))
         meter.clear()
+        self._save_epoch_weights(epoch)
+        keep = {"keep_last": self.settings.keep_last, "keep_best": self.settings.keep_best}
+        drop_epoch_weights(self.checkpoints, history.epochs(), **keep)
+
+    def _save_epoch_weights(self, epoch: int) -> None:
+        """A failure is survived while training goes on; a run without its last weights is not a finished one."""
         try:
             save_epoch_weights(self.checkpoints, epoch, self.step.network.state_dict())
         except OSError as error:
-            log.error("weights of epoch %d could not be written (%s); free some disk", epoch, error)
-        keep = {"keep_last": self.settings.keep_last, "keep_best": self.settings.keep_best}
-        drop_epoch_weights(self.checkpoints, history.epochs(), **keep)
+            if self.is_finished:
+                raise self._not_written(f"the weights of epoch {epoch}", error) from error
+            log.error("the weights of epoch %d could not be written (%s); free some disk", epoch, error)
 
     def _checkpoint_is_due(self) -> bool:
         every = self.settings.checkpoint_steps
         late = time.monotonic() - self._saved_at > 60 * self.settings.checkpoint_minutes
         return late or (every > 0 and self.finished_steps % every == 0)
 
-    def _save(self, *, must_succeed: bool) -> None:
+    def _save(self, history: History, *, must_succeed: bool) -> None:
         """Write the full state; a failure is survived while training goes on, since the state before it stays."""
         state = collect_state(
             self.step,
@@ -184,17 +194,21 @@ class TrainingLoop:
             fingerprint=self.fingerprint,
         )
         try:
+            history.sync()
             save_state(self.checkpoints, self.finished_steps, state, keep=self.settings.keep_states)
         except OSError as error:
             if must_succeed:
-                raise UserError(
-                    f"{self.checkpoints}: the state after step {self.finished_steps} could not be written ({error}); "
-                    "free some disk and run the same command again: it goes on from the state before"
-                ) from error
+                raise self._not_written(f"the state after step {self.finished_steps}", error) from error
             log.error(
                 "the state after step %d could not be written (%s); the one before it stays", self.finished_steps, error
             )
         self._saved_at = time.monotonic()
+
+    def _not_written(self, what: str, error: OSError) -> UserError:
+        return UserError(
+            f"{self.checkpoints}: {what} could not be written ({error}); "
+            "free some disk and run the same command again: it goes on from the newest state"
+        )
 
 
 def _bar_style() -> dict[str, Any]:

@@ -49,19 +49,24 @@ def restore_state(state: dict[str, Any], step: OptimizerStep, meters: dict[str, 
 
 
 def _random_state() -> dict[str, Any]:
-    kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)  # type: ignore[misc]
+    numpy = np.random.get_state(legacy=False)
+    keys, position = numpy["state"]["key"], numpy["state"]["pos"]
     return {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
         "python": list(random.getstate()[1]),
-        "numpy": [str(kind), torch.from_numpy(keys.astype(np.int64)), int(position), int(has_gauss), float(gauss)],
-    }
+        "python_gauss": random.getstate()[2],
+        "numpy": [
+            str(numpy["bit_generator"]), torch.from_numpy(keys.astype(np.int64)), int(position),
+            int(numpy["has_gauss"]), float(numpy["gauss"]),
+        ],
+    }  # fmt: skip
 
 
 def _restore_random_state(state: dict[str, Any]) -> None:
     torch.set_rng_state(state["torch"])
     if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(state["cuda"])
-    random.setstate((3, tuple(state["python"]), None))
+    random.setstate((3, tuple(state["python"]), state.get("python_gauss")))
     kind, keys, position, has_gauss, gauss = state["numpy"]
     np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, gauss))

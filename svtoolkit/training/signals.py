@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -38,7 +40,19 @@ class StopRequest:
         self._previous.clear()
 
 
-def ignore_stop_signals() -> None:
-    """For loader workers: Ctrl-C reaches the whole group of processes, and the main one decides what it means."""
+def obey_parent_alone() -> None:
+    """For loader workers: Ctrl-C and batch systems reach every process, and the main one decides what that means.
+
+    The parent's own SIGTERM still ends a worker: it is how Python ends what is left of its children at exit, and then
+    waits for them. Where the system cannot tell who sent a signal (macOS), SIGTERM ends a worker whoever sent it.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if hasattr(signal, "sigwaitinfo"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        threading.Thread(target=_end_at_parents_word, daemon=True).start()
+
+
+def _end_at_parents_word() -> None:
+    while signal.sigwaitinfo([signal.SIGTERM]).si_pid != os.getppid():
+        pass
+    os._exit(0)

@@ -18,7 +18,13 @@ from svtoolkit.training.meters import Meter
 
 @dataclass
 class StepResult:
-    """What a step did: its meter, and the rows of the training set whose loss or gradient was not finite."""
+    """What a step did.
+
+    Attributes:
+        meter: its sums.
+        nonfinite_entries: rows of the training set that kept it from updating: those whose samples are not finite if
+            there are any (BatchNorm hands their NaN on to the rest), else those of a loss or gradient that is not.
+    """
 
     meter: Meter
     nonfinite_entries: list[int]
@@ -28,7 +34,8 @@ class OptimizerStep:
     """Gradient of the mean loss over the effective batch, whatever number of micro-batches it comes in.
 
     A step whose loss or gradient is not finite changes nothing: neither weights nor optimizer state nor BatchNorm
-    statistics. Under fp16 an overflow of the scaled gradient is the scaler's business: it skips and lowers its scale.
+    statistics. Under fp16 an overflow of the scaled gradient is the scaler's business: it skips and lowers its scale,
+    until nothing is left to lower.
     """
 
     def __init__(
@@ -69,7 +76,7 @@ class OptimizerStep:
             meter.waiting += time.perf_counter() - asked
             seen += batch.entries.tolist()
             losses = self._backward(batch, meter)
-            nonfinite += batch.entries[~torch.isfinite(losses).cpu()].tolist()
+            nonfinite += _nonfinite_entries(batch, losses.cpu())
         if not nonfinite and not self._update():
             nonfinite = seen
         if nonfinite:
@@ -96,11 +103,21 @@ class OptimizerStep:
         return losses
 
     def _update(self) -> bool:
-        """Clip and step; False where the gradient is not finite and no scaler is there to deal with it."""
+        """Clip and step; False where the gradient is not finite and a lower scale cannot help."""
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.parameters, self.gradient_clip)
-        if not self.scaler.is_enabled() and not torch.isfinite(norm):
+        if not torch.isfinite(norm) and self.scaler.get_scale() <= 1.0:  # without a scaler it is 1
+            self.scaler.update()
             return False
         self.scaler.step(self.optimizer)
         self.scaler.update()
         return True
+
+
+def _nonfinite_entries(batch: CropBatch, losses: Tensor) -> list[int]:
+    """Entries to blame for losses that are not finite; empty where all are."""
+    lost = ~torch.isfinite(losses)
+    if not lost.any():
+        return []
+    heard = ~torch.isfinite(batch.waveforms).all(dim=1)
+    return batch.entries[heard if heard.any() else lost].tolist()

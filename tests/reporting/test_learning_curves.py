@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-import logging
 import math
 
 import numpy as np
@@ -10,7 +8,7 @@ from report_material import make_history
 
 from svtoolkit.errors import UserError
 from svtoolkit.reporting.canvas import png_bytes, svg_text
-from svtoolkit.reporting.history import read_history, series, summary
+from svtoolkit.reporting.history import series, summary
 from svtoolkit.reporting.learning_curves import DRAWN_POINTS, PANELS, has_curves, learning_curves, panel_curves
 
 
@@ -129,43 +127,3 @@ def test_summary_says_where_the_run_ended():
         "up to step 40, epoch 4, best validation EER 2.38 % after epoch 4, peak memory 1.50 GiB"
     )
     assert summary([]) == ""
-
-
-def write_lines(path, *lines, end="\n"):
-    path.write_bytes(
-        b"\n".join(line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines) + end.encode()
-    )
-    return path
-
-
-def test_history_is_read_as_written(tmp_path):
-    records = make_history(steps=5)
-    assert read_history(write_lines(tmp_path / "history.jsonl", *records)) == records
-    assert read_history(write_lines(tmp_path / "whole_but_no_line_end.jsonl", *records, end="")) == records
-    assert read_history(write_lines(tmp_path / "blank.jsonl", records[0], b"", records[1])) == records[:2]
-    assert read_history(write_lines(tmp_path / "empty.jsonl", end="")) == []
-
-
-@pytest.mark.parametrize("torn", [b'{"kind": "step", "st', b'{"kind": "st\xc3', b"\x00\x00\x00\x00"])
-def test_a_torn_last_line_is_left_out_and_said(tmp_path, caplog, torn):
-    path = write_lines(tmp_path / "history.jsonl", {"kind": "step", "step": 1}, torn, end="")
-    with caplog.at_level(logging.WARNING):
-        assert read_history(path) == [{"kind": "step", "step": 1}]
-    assert f"{path}:2: left out an unfinished last record" in caplog.text
-
-
-@pytest.mark.parametrize("line", [b'{"kind": "step", "st', b"[1, 2]", b'{"step": 1}', b'{"kind": 3}', b"\xff{}"])
-def test_another_malformed_line_is_named_with_its_file(tmp_path, line):
-    path = write_lines(tmp_path / "history.jsonl", {"kind": "step", "step": 1}, line, {"kind": "step", "step": 2})
-    with pytest.raises(UserError, match=r"history\.jsonl:2: found .*, expected a JSON object with a \"kind\""):
-        read_history(path)
-
-
-def test_a_finished_last_line_is_no_torn_one(tmp_path):
-    with pytest.raises(UserError, match=r"history\.jsonl:1: found"):
-        read_history(write_lines(tmp_path / "history.jsonl", b'{"kind": "step"'))
-
-
-def test_a_missing_history_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"none\.jsonl: there is no such training history"):
-        read_history(tmp_path / "none.jsonl")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import kaldiio
@@ -94,3 +95,64 @@ def test_vectors_of_different_sizes_are_refused(tmp_path: Path) -> None:
     (tmp_path / "both.scp").write_text(first.read_text() + second.read_text())
     with pytest.raises(UserError, match=r"both\.scp:2"):
         read_embeddings(tmp_path / "both.scp")
+
+
+def test_an_ark_of_another_writer_is_read_whatever_its_precision(tmp_path: Path) -> None:
+    vectors = dict(zip(NAMES, MATRIX.astype(np.float64) + 1e-12, strict=True))
+    kaldiio.save_ark(str(tmp_path / "double.ark"), vectors, scp=str(tmp_path / "double.scp"))
+    table = read_embeddings(tmp_path / "double.scp")
+    assert table.matrix.dtype == np.float64
+    np.testing.assert_array_equal(table.matrix, np.stack(list(vectors.values())))
+    (tmp_path / "text.ark").write_bytes(b"a  [ 1.5 2.5 ]\n")  # as copy-vector writes ark,t
+    (tmp_path / "text.scp").write_text(f"a {tmp_path / 'text.ark'}:2\n")
+    np.testing.assert_array_equal(read_embeddings(tmp_path / "text.scp").matrix, [[1.5, 2.5]])
+
+
+class Hostile:
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (Path("executed"),)
+
+
+def test_nothing_that_an_ark_holds_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "eval.ark").write_bytes(b"a PKL" + pickle.dumps(Hostile()))
+    for location in (f"{tmp_path / 'eval.ark'}:2", "touch executed |:5", "| touch executed:0", "-:0"):
+        (tmp_path / "eval.scp").write_text(f"a {location}\n")
+        with pytest.raises(UserError, match=r"eval\.scp:1: .* cannot be read"):
+            read_embeddings(tmp_path / "eval.scp")
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_torn_ark_is_named_with_its_line(tmp_path: Path) -> None:
+    scp = write_embeddings(tmp_path / "eval", NAMES, MATRIX)
+    ark = tmp_path / "eval.ark"
+    whole = ark.read_bytes()
+    for lost in range(1, 30):
+        ark.write_bytes(whole[:-lost])
+        with pytest.raises(UserError, match=r"eval\.scp:3: "):
+            read_embeddings(scp)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda matrix: matrix * [[1], [np.nan], [1]], r"eval\.scp: the embedding of 'a-2' holds NaN or infinity"),
+        (lambda matrix: matrix * [[1], [1], [0]], r"eval\.scp: the embedding of 'c-3' is zero in every dimension"),
+    ],
+)
+def test_embeddings_without_a_cosine_are_named_with_their_file(tmp_path: Path, change, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read_embeddings(write_embeddings(tmp_path / "eval", NAMES, change(MATRIX)))
+
+
+def test_an_embedding_that_stands_twice_and_a_matrix_are_named_with_their_file(tmp_path: Path) -> None:
+    scp = write_embeddings(tmp_path / "eval", NAMES, MATRIX)
+    scp.write_text(scp.read_text() + scp.read_text().splitlines()[1] + "\n")
+    with pytest.raises(UserError, match=r"eval\.scp: the embedding of 'a-2' is given twice"):
+        read_embeddings(scp)
+    kaldiio.save_ark(str(tmp_path / "frames.ark"), {"a": MATRIX}, scp=str(tmp_path / "frames.scp"))
+    with pytest.raises(UserError, match=r"frames\.scp:1: 'a' has shape \(3, 5\), expected a vector like the others"):
+        read_embeddings(tmp_path / "frames.scp")
+    (tmp_path / "bytes.scp").write_bytes(b"a \xff\xfe\n")
+    with pytest.raises(UserError, match=r"bytes\.scp:1: found .*, expected `utterance file\.ark:offset`"):
+        read_embeddings(tmp_path / "bytes.scp")

@@ -141,3 +141,29 @@ def test_lower_precision_stays_close(speech: Path) -> None:  # noqa: F811
 def test_impossible_settings_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(UserError, match="expected"):
         make_extractor(**options)
+
+
+def test_a_table_and_a_header_that_lie_about_the_length_do_no_harm(speech: Path) -> None:  # noqa: F811
+    """A segment that goes beyond its file is as long as the file, and in no batch with those of its stated length."""
+    whole = KaldiDir.read(speech).utterances()[:3]
+    beyond = [Utterance(u.utterance_id, u.speaker, u.path, 0.1, 5.0, whole_file=False) for u in whole]
+    exact = [
+        Utterance(u.utterance_id, u.speaker, u.path, 0.1, soundfile.info(u.path).duration - 0.1, whole_file=False)
+        for u in whole
+    ]
+    expected = make_extractor(batch_size=1).extract(exact).embeddings
+    np.testing.assert_allclose(make_extractor().extract(beyond).embeddings, expected, atol=1e-5)
+
+
+def test_progress_comes_batch_by_batch(speech: Path) -> None:  # noqa: F811
+    utterances = KaldiDir.read(speech).utterances()[:7]
+    alike = [Utterance(u.utterance_id, u.speaker, u.path, 0.0, 0.3, whole_file=False) for u in utterances]
+    finished: list[int] = []
+    make_extractor(batch_size=3).extract(alike, progress=finished.append)
+    assert finished == [3, 3, 1]
+
+
+def test_of_no_utterance_there_is_no_embedding() -> None:
+    extraction = make_extractor().extract([])
+    assert (extraction.utterances, extraction.failures, extraction.embeddings.size) == ([], {}, 0)
+    assert np.isnan(extraction.real_time_factor)

@@ -67,12 +67,13 @@ def test_the_threshold_is_that_of_the_description(released: Path, tmp_path: Path
         ("short.wav", np.zeros(100), RATE, "short.wav.*shorter than one"),
         ("other.wav", np.zeros(8000), 8000, "other.wav.*8000 Hz"),
         ("stereo.wav", np.zeros((8000, 2)), RATE, "stereo.wav.*2 channels"),
+        ("nan.wav", np.full(8000, np.nan), RATE, "nan.wav: the embedding is not finite; check the audio for NaN"),
     ],
 )
 def test_what_cannot_be_embedded_is_named(
     released: Path, tmp_path: Path, name: str, samples: np.ndarray, rate: int, message: str
 ) -> None:
-    soundfile.write(tmp_path / name, samples, rate)
+    soundfile.write(tmp_path / name, samples, rate, subtype="FLOAT")
     with pytest.raises(UserError, match=message):
         svtoolkit.load_model(released, device="cpu").embed(tmp_path / name)
 
@@ -98,3 +99,26 @@ def test_a_front_end_that_is_not_to_be_had_here_is_a_sentence(released: Path, tm
 def test_the_package_has_no_other_lazy_names() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'load_modell'"):
         svtoolkit.load_modell  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        (np.zeros(8000, dtype=np.int16), "found samples of type int16, expected floating-point numbers"),
+        (np.zeros((1, 8000)), r"found samples of shape \(1, 8000\), expected one channel of shape \(samples,\)"),
+        (np.zeros(399), "399 samples are shorter than one window of 400"),
+        (np.full(8000, np.inf), "the embedding is not finite"),
+    ],
+)
+def test_samples_that_cannot_be_embedded_are_refused(released: Path, samples: np.ndarray, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        svtoolkit.load_model(released, device="cpu").embed(samples)
+
+
+def test_float64_samples_are_those_of_float32_and_the_mode_of_the_network_is_put_back(released: Path) -> None:
+    model = svtoolkit.load_model(released, device="cpu")
+    voice = synthesise_voice(2, 0, 0.4).astype(np.float32)
+    model.extractor.network.train()
+    expected = model.embed(voice)
+    assert model.extractor.network.training
+    np.testing.assert_array_equal(model.embed(voice.astype(np.float64)), expected)
