@@ -29,8 +29,11 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
     if mode not in ("w", "wb"):
         raise ValueError(f"mode must be 'w' or 'wb', not {mode!r}")
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = _open_beside(target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = _open_beside(target)
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, str(target)) from error
     text: dict[str, Any] = {"encoding": "utf-8", "newline": "\n"} if mode == "w" else {}
     try:
         with os.fdopen(descriptor, mode, **text) as stream:
@@ -38,6 +41,11 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, target)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        if error.filename is None and error.errno is not None:  # a full disk does not say which file it was
+            raise type(error)(error.errno, error.strerror, str(target)) from error
+        raise
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

@@ -5,6 +5,7 @@ Nothing heavy is imported before the command is known to run, so that help and e
 
 from __future__ import annotations
 
+import errno
 import importlib
 import logging
 import os
@@ -49,6 +50,11 @@ COMMANDS: dict[str, Command] = {
     "verify": Command("do two recordings share a speaker?", ("model", "enrol", "test"), "exp/r34/model a.wav b.wav"),
 }
 
+SYSTEM_REFUSALS = {
+    errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOENT,
+}  # fmt: skip
+"""What a user can put right when the system refuses a file."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status: 0, 1 (the user can put it right) or 128 + signal."""
@@ -67,6 +73,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Who read the output has left, as `svt --help | head -1` does: what is still buffered may go nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + 13  # SIGPIPE, which has no name on Windows
+    except OSError as error:
+        if error.errno not in SYSTEM_REFUSALS or error.filename is None:
+            raise
+        remedy = "check the path, its permissions and the free disk, then run the command again"
+        print(f"error: {error.filename}: {error.strerror}; {remedy}", file=sys.stderr)
+        return 1
 
 
 def _run(words: list[str]) -> int:

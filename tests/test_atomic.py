@@ -277,3 +277,10 @@ def test_the_rest_of_a_killed_writer_is_hidden_and_named_after_the_file(target):
     (rest,) = set(names(target.parent)) - {"file.txt"}
     assert rest.startswith(".file.txt.")
     assert rest.endswith(".tmp")
+
+
+def test_a_place_that_cannot_be_written_to_is_named_as_it_was_given(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="result") as caught, atomic_write(tmp_path / "file" / "result.json"):
+        raise AssertionError("the block must not be entered")
+    assert str(caught.value.filename) == str(tmp_path / "file" / "result.json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -285,6 +286,28 @@ def test_a_user_error_is_one_line_and_exit_1(command, capsys):
     command(run)
     assert main(VERIFY) == 1
     assert capsys.readouterr() == ("", "error: a.wav: there is no such file; check the path\n")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.ENOENT])
+def test_what_the_system_refuses_is_one_line_and_exit_1(command, capsys, number):
+    def run(config, typed):
+        raise OSError(number, os.strerror(number), "out/result.json")
+
+    command(run)
+    assert main(VERIFY) == 1
+    assert capsys.readouterr().err == (
+        f"error: out/result.json: {os.strerror(number)}; check the path, its permissions and the free disk, then run "
+        "the command again\n"
+    )
+
+
+def test_an_error_of_the_system_without_a_file_keeps_its_traceback(command):
+    def run(config, typed):
+        raise OSError(errno.ECHILD, "no child")
+
+    command(run)
+    with pytest.raises(OSError, match="no child"):
+        main(VERIFY)
 
 
 def test_an_unexpected_error_keeps_its_traceback(command):

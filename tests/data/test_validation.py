@@ -242,7 +242,7 @@ def test_samples_that_are_no_number_are_found_in_any_block(at, tmp_path, monkeyp
 )
 def test_real_speech_is_sound(name, other, hours):
     if not SHARED.is_dir():
-        pytest.skip("the real recordings lie beside the repository in some workplaces only")
+        pytest.skip("the real recordings are not beside the repository")
     validation = validate(SHARED / name, root=SHARED, against=[SHARED / other], sample_rate=RATE, jobs=2)
     assert validation.faults == []
     assert validation.hours == pytest.approx(hours, abs=0.005)

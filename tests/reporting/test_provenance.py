@@ -49,7 +49,7 @@ def test_a_command_is_appended_once(tmp_path):
 
 
 @pytest.fixture
-def workplace(tmp_path, monkeypatch) -> Path:
+def folder_of_runs(tmp_path, monkeypatch) -> Path:
     """All artefacts of a recipe as records, named by relative paths."""
     monkeypatch.chdir(tmp_path)
     write_record("raw/made_by.yaml", "svt validate raw0 --fix raw", {"source": "raw0"})
@@ -73,7 +73,7 @@ RESULTS = [
 ]
 
 
-def test_all_commands_in_the_order_to_run_them(workplace, caplog):
+def test_all_commands_in_the_order_to_run_them(folder_of_runs, caplog):
     assert commands_behind(RESULTS, exp_dir="exp", model="exp/model") == [
         "svt validate raw0 --fix raw",
         "svt prepare train",
@@ -91,7 +91,7 @@ def test_all_commands_in_the_order_to_run_them(workplace, caplog):
     assert not caplog.records
 
 
-def test_the_model_is_found_through_the_embeddings(workplace):
+def test_the_model_is_found_through_the_embeddings(folder_of_runs):
     commands = commands_behind(RESULTS[:1])
     assert commands == [
         "svt validate raw0 --fix raw", "svt prepare eval", "svt average", "svt embed eval", "svt score cosine",
@@ -99,7 +99,7 @@ def test_the_model_is_found_through_the_embeddings(workplace):
     ]  # fmt: skip
 
 
-def test_what_no_record_tells_about_is_named(workplace, caplog):
+def test_what_no_record_tells_about_is_named(folder_of_runs, caplog):
     Path("e/eval.v1.yaml").unlink()
     Path("exp/logs/commands.txt").unlink()
     Path("exp/model/model.yaml").write_text("training: {}\n")

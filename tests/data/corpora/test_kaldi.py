@@ -157,7 +157,7 @@ def test_open_segment_behind_the_end(tmp_path):
 
 def test_two_real_corpora_are_joined():
     if not SHARED.is_dir():
-        pytest.skip("the real recordings lie beside the repository in some workplaces only")
+        pytest.skip("the real recordings are not beside the repository")
     joined = prepare_kaldi([SHARED / "speechocean762" / "eval", SHARED / "librispeech_mini" / "eval"], SHARED)
     assert (len(joined.speakers), len(joined.utt2spk), len(joined.utt2dur)) == (60, 600, 600)
     assert sum(joined.utt2dur.values()) / 3600 == pytest.approx(0.70, abs=0.01)
