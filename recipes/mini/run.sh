@@ -21,7 +21,7 @@ parse_options "$@"
 
 # ---- which override is for which command ----
 prepare=() average=() embed=() score=() evaluate=() report=() train=()
-data_root=()
+data_root=() experiment=(experiment=mini)
 for override in "${overrides[@]}"; do
     case $override in
         prepare.* | average.* | embed.* | score.* | evaluate.* | report.*)
@@ -30,6 +30,7 @@ for override in "${overrides[@]}"; do
             unset -n of_command
             ;;
         data.root=*) data_root=(--root "${override#*=}") ;; # prepared directories hold absolute paths
+        experiment=*) experiment=("$override") ;;
         *) train+=("$override") ;;
     esac
 done
@@ -74,10 +75,10 @@ if stage_wanted 1 && ! stage_fresh 1 "${inputs[@]}"; then
 fi
 
 # ---- stage 2: train ----
-inputs=("$data/train/wav.scp" "$data/train/utt2spk" "${train[@]}")
+inputs=("$data/train/wav.scp" "$data/train/utt2spk" "${experiment[@]}" "${train[@]}")
 if stage_wanted 2 && ! stage_fresh 2 "${inputs[@]}"; then
     stage_begin 2 "train"
-    svt train experiment=mini --exp-dir "$exp_dir" --data.train "$data/train" "${train[@]}"
+    svt train "${experiment[@]}" --exp-dir "$exp_dir" --data.train "$data/train" "${train[@]}"
     require_file "$exp_dir/config.yaml" "the configuration of the run"
     stage_done 2 "${inputs[@]}"
 fi

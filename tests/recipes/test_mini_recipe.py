@@ -172,10 +172,16 @@ def test_bad_options_are_refused_in_a_sentence(arguments: list[str], message: st
     assert not (tmp_path / "exp").exists()
 
 
-def test_an_unknown_key_ends_the_recipe_at_the_stage_that_got_it(finished: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("override", "hint"),
+    [("optim.lrr=0.1", "did you mean 'optim.lr'?"), ("experiment=mimi", "did you mean 'mini'?")],
+)
+def test_an_unknown_word_ends_the_recipe_at_the_stage_that_got_it(
+    override: str, hint: str, finished: Path, tmp_path: Path
+) -> None:
     exp_dir = tmp_path / "exp"
     shutil.copytree(finished / "data", exp_dir / "data")
-    failed = recipe("--exp-dir", exp_dir, "--stage", 2, "optim.lrr=0.1", check=False)
+    failed = recipe("--exp-dir", exp_dir, "--stage", 2, override, check=False)
     assert failed.returncode != 0
-    assert "did you mean 'optim.lr'?" in failed.stderr
+    assert hint in failed.stderr
     assert not (exp_dir / ".stages" / "2").exists()
