@@ -37,7 +37,6 @@ def run(config: EmbedConfig, typed: str) -> int:
     utterances = KaldiDir.read(config.data, config.root).utterances()
     with tqdm(total=len(utterances), unit="utt", desc="embed", dynamic_ncols=True) as bar:
         extraction = model.extractor.extract(utterances, progress=bar.update)
-        bar.update(len(utterances) - bar.n)
     if not extraction.utterances:
         reason = next(iter(extraction.failures.values()), "the data directory is empty")
         raise UserError(f"{config.data}: no utterance could be embedded; the first reason: {reason}")

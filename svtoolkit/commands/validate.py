@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -23,16 +24,7 @@ def run(config: ValidateConfig, typed: str) -> int:
 
 def _list_faults(config: ValidateConfig) -> int:
     with _progress(config) as progress:
-        found = validate(
-            config.data,
-            root=config.root,
-            sample_rate=config.sample_rate,
-            channel=config.channel,
-            check_audio=config.check_audio,
-            against=config.against,
-            jobs=config.jobs,
-            progress=progress,
-        )
+        found = validate(config.data, progress=progress, **_options(config))
     for fault in found.faults:
         print(f"{config.data}/{fault}", file=sys.stderr)
     rates = "".join(f", {count} files at {rate} Hz" for rate, count in sorted(found.rates.items()))
@@ -49,17 +41,7 @@ def _list_faults(config: ValidateConfig) -> int:
 
 def _write_copy(config: ValidateConfig, out: str, typed: str) -> int:
     with _progress(config) as progress:
-        repaired = repair(
-            config.data,
-            out,
-            root=config.root,
-            sample_rate=config.sample_rate,
-            channel=config.channel,
-            check_audio=config.check_audio,
-            against=config.against,
-            jobs=config.jobs,
-            progress=progress,
-        )
+        repaired = repair(config.data, out, progress=progress, **_options(config))
     # The directory that was repaired is its source, as in what `svt prepare` records.
     write_record(Path(out) / DATA_RECORD, typed, {"source": config.data, **asdict(config)})
     for utterance, reason in repaired.dropped:
@@ -70,6 +52,12 @@ def _write_copy(config: ValidateConfig, out: str, typed: str) -> int:
         print(f"left out: {name}: {reason}")
     print(f"{out}: written, {len(repaired.dropped)} utterances dropped; {config.data} is untouched")
     return 0
+
+
+def _options(config: ValidateConfig) -> dict[str, Any]:
+    """What `validate` and `repair` both take."""
+    names = ("root", "sample_rate", "channel", "check_audio", "against", "jobs")
+    return {name: getattr(config, name) for name in names}
 
 
 @contextmanager
