@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shlex
 import statistics
 import sys
@@ -22,7 +21,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 
 import kaldi_native_fbank as knf
@@ -30,6 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.machine import describe_machine
 from svtoolkit.atomic import atomic_write
 from svtoolkit.features import FrontEnd, build_front_end
 
@@ -133,24 +132,6 @@ def format_table(results: Sequence[Result]) -> str:
     return "\n".join(rows)
 
 
-def describe_machine() -> dict[str, object]:
-    return {
-        "system": f"{platform.system()} {platform.machine()}",
-        "processor": _processor_name(),
-        "cpus": os.cpu_count(),
-        "python": platform.python_version(),
-        **{package: version(package) for package in ("torch", "numpy", "kaldi-native-fbank")},
-    }
-
-
-def _processor_name() -> str:
-    """As Linux names it; what Python knows elsewhere."""
-    information = Path("/proc/cpuinfo")
-    lines = information.read_text(encoding="utf-8").splitlines() if information.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -164,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with atomic_write(options.output) as stream:
         record = {
             "command": shlex.join(["python", "-m", "benchmarks.features", *words]),
-            "machine": describe_machine(),
+            "machine": describe_machine("torch", "numpy", "kaldi-native-fbank"),
             "crops": CROPS,
             "frames": FRAMES,
             "rounds": options.rounds,

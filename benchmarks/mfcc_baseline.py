@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shlex
 import sys
 import time
@@ -25,12 +24,12 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 
 import kaldi_native_fbank as knf
 import numpy as np
 
+from benchmarks.machine import describe_machine
 from svtoolkit.atomic import atomic_write
 from svtoolkit.data.audio import read_audio
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
@@ -191,16 +190,6 @@ def format_table(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def describe_machine() -> dict[str, object]:
-    return {
-        "system": f"{platform.system()} {platform.machine()}",
-        "cpus": os.cpu_count(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "kaldi-native-fbank": version("kaldi-native-fbank"),
-    }
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="EER of whitened MFCC statistics: the baseline without a network.")
     parser.add_argument("--data", type=Path, action="append", required=True, help="corpus with train/ and eval/trials")
@@ -221,7 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.output:
         record = {
             "command": shlex.join(["python", "-m", "benchmarks.mfcc_baseline", *given]),
-            "machine": describe_machine(),
+            "machine": describe_machine("numpy", "kaldi-native-fbank"),
             "seconds": round(time.perf_counter() - start, 1),
             "results": [asdict(result) for result in results],
         }
