@@ -1,1 +1,7 @@
-"""Memory: measured here, predicted and saved by what joins it."""
+"""Memory: measured by the ledger, saved by strategies that act on a network through its stages."""
+
+from __future__ import annotations
+
+from svtoolkit.memory.strategies import apply_strategy
+
+__all__ = ["apply_strategy"]

@@ -14,6 +14,11 @@ def conv1x1(in_channels: int, out_channels: int, stride: int | tuple[int, int] =
     return nn.Conv2d(in_channels, out_channels, 1, stride=stride, bias=False)
 
 
+def strided_size(size: int, stride: int) -> int:
+    """Output size of a 3x3 convolution with padding 1."""
+    return (size - 1) // stride + 1
+
+
 def projection_shortcut(in_channels: int, out_channels: int, stride: int) -> nn.Sequential:
     """Identity where the shape stays, 1x1 convolution and BatchNorm where it changes."""
     if stride == 1 and in_channels == out_channels:
@@ -25,6 +30,7 @@ class BasicBlock(nn.Module):
     """Two 3x3 convolutions (He et al., CVPR 2016): (batch, in, bins, frames) -> (batch, channels, ...)."""
 
     expansion = 1
+    convolutions = 2
 
     def __init__(self, in_channels: int, channels: int, stride: int = 1) -> None:
         super().__init__()
@@ -44,6 +50,7 @@ class Bottleneck(nn.Module):
     """1x1, 3x3 (with the stride), 1x1 to four times the channels: (batch, in, ...) -> (batch, 4 * channels, ...)."""
 
     expansion = 4
+    convolutions = 3
 
     def __init__(self, in_channels: int, channels: int, stride: int = 1) -> None:
         super().__init__()
@@ -61,3 +68,29 @@ class Bottleneck(nn.Module):
         out = F.relu(self.bn2(self.conv2(out)))
         out = self.bn3(self.conv3(out))
         return F.relu(out + self.shortcut(x))
+
+
+class DFBottleneck(nn.Module):
+    """1x1 to four times the channels, depthwise 3x3, 1x1 back (Liu et al., Interspeech 2022); keeps the shape.
+
+    (batch, channels, bins, frames) -> the same. WeSpeaker's Inverted_Bottleneck.
+    """
+
+    expansion = 4
+    convolutions = 3
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        hidden = channels * self.expansion
+        self.conv1 = conv1x1(channels, hidden)
+        self.bn1 = nn.BatchNorm2d(hidden)
+        self.conv2 = nn.Conv2d(hidden, hidden, 3, padding=1, groups=hidden, bias=False)
+        self.bn2 = nn.BatchNorm2d(hidden)
+        self.conv3 = conv1x1(hidden, channels)
+        self.bn3 = nn.BatchNorm2d(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = F.relu(self.bn1(self.conv1(x)))
+        out = F.relu(self.bn2(self.conv2(out)))
+        out = self.bn3(self.conv3(out))
+        return F.relu(out + x)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from svtoolkit.models.blocks import BasicBlock, Bottleneck, conv3x3
+from svtoolkit.models.blocks import BasicBlock, Bottleneck, conv3x3, strided_size
 from svtoolkit.models.pooling import StatisticsPooling
 from svtoolkit.models.speaker_network import SpeakerNetwork
 
@@ -29,21 +29,21 @@ class ResNetSpec:
     base_width: int = 32
     stem_stride: tuple[int, int] = (1, 1)
 
+    @property
+    def layers(self) -> int:
+        """Convolutions of the main path and the last Linear; shortcuts are not counted."""
+        return 1 + self.block.convolutions * sum(self.blocks) + 1
+
     def build(self, *, num_bins: int, embedding_dim: int, base_width: int | None = None) -> SpeakerNetwork:
         """A network with fresh weights; ``base_width`` replaces the published one."""
         width = self.base_width if base_width is None else base_width
         stem = nn.Sequential(conv3x3(1, width, self.stem_stride), nn.BatchNorm2d(width), nn.ReLU())
-        stages, channels, bins = [], width, _halve(num_bins, self.stem_stride[0])
+        stages, channels, bins = [], width, strided_size(num_bins, self.stem_stride[0])
         for index, (count, stride) in enumerate(zip(self.blocks, STRIDES, strict=True)):
             stage: list[nn.Module] = []
             for position in range(count):
                 stage.append(self.block(channels, width * 2**index, stride if position == 0 else 1))
                 channels = width * 2**index * self.block.expansion
             stages.append(nn.Sequential(*stage))
-            bins = _halve(bins, stride)
+            bins = strided_size(bins, stride)
         return SpeakerNetwork(stem, stages, StatisticsPooling(), nn.Linear(2 * channels * bins, embedding_dim))
-
-
-def _halve(size: int, stride: int) -> int:
-    """Output size of a 3x3 convolution with padding 1."""
-    return (size - 1) // stride + 1

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from torch import Tensor, nn
 
+from svtoolkit.reversible import run_in_chain
+
 
 class SpeakerNetwork(nn.Module):
     """Log-mel frames in, speaker embedding out.
@@ -28,7 +30,5 @@ class SpeakerNetwork(nn.Module):
 
     def forward(self, frames: Tensor) -> Tensor:
         """(batch, frames, bins) -> (batch, embedding_dim)."""
-        feature_map = self.stem(frames.transpose(1, 2).unsqueeze(1))
-        for stage in self.stages:
-            feature_map = stage(feature_map)
+        feature_map = run_in_chain([self.stem, *self.stages], frames.transpose(1, 2).unsqueeze(1))
         return self.embedding(self.pooling(feature_map))

@@ -106,8 +106,9 @@ def test_a_generator_is_read_once_and_one_at_a_time():
     assert torch.equal(found["conv.weight"], average_weights([weights(seed) for seed in range(3)])["conv.weight"])
 
 
-def test_the_average_of_networks_is_a_network():
-    networks = [build_model("resnet10", base_width=2, embedding_dim=4) for _ in range(2)]
+@pytest.mark.parametrize("name", ["resnet10", "gemini_df_resnet60", "revnet_tiny"])
+def test_the_average_of_networks_is_a_network(name):
+    networks = [build_model(name, embedding_dim=4) for _ in range(2)]
     networks[0].load_state_dict(average_weights(network.state_dict() for network in networks))
     assert networks[0].eval()(torch.randn(1, 20, 80)).isfinite().all()
 

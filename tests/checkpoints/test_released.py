@@ -64,6 +64,21 @@ def refusal(folder: Path, read=read_released) -> str:
     return str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["gemini_df_resnet60", "df_resnet56", "revnet_tiny"])
+def test_networks_without_options_of_a_family(tmp_path, name):
+    """What `svt train` gives them, and what a description written by hand may say: null, as published."""
+    torch.manual_seed(5)
+    model = {"name": name, "num_bins": 24, "embedding_dim": 8}
+    weights = build_model(**model).state_dict()
+    for sizes in (model, {**model, "base_width": None}):
+        written = ModelDescription(model=dict(sizes), features=FeaturesConfig(num_bins=24))
+        network, description = read_released(write_released(tmp_path / "model", weights, written))
+        assert description == written
+        assert all(torch.equal(tensor, weights[key]) for key, tensor in network.state_dict().items())
+    edit(tmp_path / "model", lambda content: content["model"].update(base_width=16))
+    assert f"model.yaml: network {name} has no option 'base_width'; valid are num_bins" in refusal(tmp_path / "model")
+
+
 def test_round_trip_to_the_last_bit(folder):
     assert sorted(path.name for path in folder.iterdir()) == ["model.safetensors", "model.yaml"]
     network, description = read_released(folder)

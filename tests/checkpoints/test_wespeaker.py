@@ -1,4 +1,4 @@
-"""Our ResNets against WeSpeaker's own model code: the same names, the same shapes, the same numbers."""
+"""Our networks against WeSpeaker's own model code: the same names, the same shapes, the same numbers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from torch import nn
 from svtoolkit.checkpoints.wespeaker import from_wespeaker, to_wespeaker
 from svtoolkit.errors import UserError
 from svtoolkit.models import build_model
+from svtoolkit.models.df_resnet import DFResNetSpec
 
 torch.set_num_threads(1)
 
-NETWORKS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "resnet221", "resnet293")
+RESNETS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "resnet221", "resnet293")
+GEMINIS = ("gemini_df_resnet60", "gemini_df_resnet114", "gemini_df_resnet183", "gemini_df_resnet237")
 
 
 def randomise(network: nn.Module, seed: int = 0) -> nn.Module:
@@ -34,11 +36,14 @@ def randomise(network: nn.Module, seed: int = 0) -> nn.Module:
 @pytest.fixture(scope="module")
 def their_networks(wespeaker):
     """Their constructor by our name."""
-    resnet = wespeaker("models.resnet")
-    return {name: getattr(resnet, name.replace("resnet", "ResNet")) for name in NETWORKS}
+    resnet, gemini = wespeaker("models.resnet"), wespeaker("models.gemini_dfresnet")
+    constructors = {name: getattr(resnet, name.replace("resnet", "ResNet")) for name in RESNETS}
+    for name in GEMINIS:
+        constructors[name] = getattr(gemini, name.replace("gemini_df_resnet", "Gemini_DF_ResNet"))
+    return constructors
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", RESNETS + GEMINIS)
 def test_names_and_shapes(their_networks, name):
     with torch.device("meta"):
         ours, theirs = build_model(name), their_networks[name](feat_dim=80, embed_dim=256)
@@ -48,8 +53,12 @@ def test_names_and_shapes(their_networks, name):
     }
 
 
-@pytest.mark.parametrize("name", ["resnet18", "resnet34", "resnet50"])
-@pytest.mark.parametrize("num_bins", [80, 40])
+# Theirs takes the number of bins by 16 in Gemini, rounding down: that fits multiples of 16 alone.
+@pytest.mark.parametrize(
+    ("name", "num_bins"),
+    [(name, num_bins) for name in ("resnet18", "resnet34", "resnet50") for num_bins in (80, 40)]
+    + [(name, num_bins) for name in ("gemini_df_resnet60", "gemini_df_resnet114") for num_bins in (80, 16)],
+)
 def test_equal_embeddings_in_evaluation_and_training(their_networks, name, num_bins):
     torch.manual_seed(1)
     ours = randomise(build_model(name, num_bins=num_bins, embedding_dim=64))
@@ -66,10 +75,28 @@ def test_equal_embeddings_in_evaluation_and_training(their_networks, name, num_b
         torch.testing.assert_close(after[key], tensor, rtol=1e-5, atol=1e-6)
 
 
-def test_equal_gradients(their_networks):
+@pytest.mark.parametrize("name", ["resnet18", "resnet50", "gemini_df_resnet60"])
+@pytest.mark.parametrize("training", [False, True])
+def test_equal_maps_to_the_last_bit(their_networks, name, training):
+    torch.manual_seed(4)
+    ours = randomise(build_model(name, num_bins=16, embedding_dim=8)).train(training)
+    theirs = their_networks[name](feat_dim=16, embed_dim=8).train(training)
+    theirs.load_state_dict(to_wespeaker(ours.state_dict()), strict=True)
+    maps: list[torch.Tensor] = []
+    for pooling in (ours.pooling, theirs.pool):
+        pooling.register_forward_hook(lambda module, given, output: maps.append(given[0]))
+    frames = torch.randn(2, 21, 16)
+    with torch.no_grad():
+        ours(frames)
+        theirs(frames.clone())
+    assert torch.equal(*maps)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "gemini_df_resnet60"])
+def test_equal_gradients(their_networks, name):
     torch.manual_seed(2)
-    ours = randomise(build_model("resnet18", num_bins=16, embedding_dim=8))
-    theirs = their_networks["resnet18"](feat_dim=16, embed_dim=8)
+    ours = randomise(build_model(name, num_bins=16, embedding_dim=8))
+    theirs = their_networks[name](feat_dim=16, embed_dim=8)
     theirs.load_state_dict(to_wespeaker(ours.state_dict()))
     frames = torch.randn(3, 24, 16)
     ours(frames).square().sum().backward()
@@ -79,7 +106,7 @@ def test_equal_gradients(their_networks):
         assert (gradients[name] - parameter.grad).norm() <= 1e-4 * parameter.grad.norm(), name
 
 
-@pytest.mark.parametrize("name", ["resnet18", "resnet50"])
+@pytest.mark.parametrize("name", ["resnet18", "resnet50", "gemini_df_resnet60"])
 def test_round_trip(their_networks, name):
     ours = build_model(name, num_bins=8, embedding_dim=4).state_dict()
     back = from_wespeaker(to_wespeaker(ours))
@@ -90,10 +117,36 @@ def test_round_trip(their_networks, name):
     assert list(to_wespeaker(from_wespeaker(theirs))) == list(theirs)
 
 
+@pytest.mark.parametrize("name", ["resnet18", "gemini_df_resnet60"])
+def test_weights_of_theirs_load_strictly_and_give_their_embeddings(their_networks, name):
+    torch.manual_seed(6)
+    theirs = randomise(their_networks[name](feat_dim=16, embed_dim=8)).eval()
+    ours = build_model(name, num_bins=16, embedding_dim=8).eval()
+    ours.load_state_dict(from_wespeaker(theirs.state_dict()), strict=True)
+    frames = torch.randn(2, 33, 16)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(frames), theirs(frames.clone())[-1], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "gemini_df_resnet60"])
+def test_networks_of_theirs_with_two_embedding_layers_are_refused(their_networks, name):
+    with torch.device("meta"):
+        theirs = their_networks[name](feat_dim=80, embed_dim=256, two_emb_layer=True).state_dict()
+    with pytest.raises(UserError, match=r"'seg_bn_1\.running_mean' is no weight of a WeSpeaker .* one embedding layer"):
+        from_wespeaker(theirs)
+
+
 def small_state() -> dict[str, torch.Tensor]:
     """A state dict under WeSpeaker's names."""
     torch.manual_seed(3)
     return to_wespeaker(build_model("resnet18", base_width=2, num_bins=8, embedding_dim=4).state_dict())
+
+
+def small_gemini() -> dict[str, torch.Tensor]:
+    """A state dict under WeSpeaker's names; one block a stage."""
+    torch.manual_seed(3)
+    network = DFResNetSpec((1, 1, 1, 1), gemini=True).build(num_bins=8, embedding_dim=4)
+    return to_wespeaker(network.state_dict())
 
 
 def test_the_documented_names():
@@ -112,8 +165,22 @@ def test_the_documented_names():
     assert keys == expected
 
 
-def test_the_classification_head_is_left_out():
-    state = small_state()
+def test_the_documented_names_of_gemini():
+    batch_norm = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+    expected = {"seg_1.weight", "seg_1.bias"}
+    for layer in range(5):  # the stem and four downsamplings
+        expected |= {f"downsample_layers.{layer}.0.weight"}
+        expected |= {f"downsample_layers.{layer}.1.{part}" for part in batch_norm}
+    for stage in range(4):
+        for number in (1, 2, 3):
+            expected |= {f"stages.{stage}.0.conv{number}.weight"}
+            expected |= {f"stages.{stage}.0.bn{number}.{part}" for part in batch_norm}
+    assert set(small_gemini()) == expected
+
+
+@pytest.mark.parametrize("state", [small_state, small_gemini])
+def test_the_classification_head_is_left_out(state):
+    state = state()
     head = {
         "projection.weight": torch.zeros(17_982, 4),
         "projection.bias": torch.zeros(1, 1),
@@ -154,7 +221,7 @@ def test_counters_that_averaging_made_floats_become_integers():
         "conv1.bias",
         "bn1.momentum",
         "seg_1.extra",
-        "downsample_layers.0.0.weight",  # Gemini DF-ResNet
+        "downsample_layers.1.0.weight",  # Gemini-DF-ResNet
         "projections.weight",
         "stages.0.0.conv1.weight",
         "",
@@ -166,6 +233,31 @@ def test_foreign_keys_are_refused(key):
     assert str(caught.value) == (
         f"{key!r} is no weight of a WeSpeaker ResNet with one embedding layer; expected conv1, bn1, "
         "layer1 to layer4 and seg_1"
+    )
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "seg_2.weight",  # two embedding layers
+        "conv1.weight",  # ResNet
+        "layer1.0.conv1.weight",
+        "downsample_layers.0.1.momentum",
+        "downsample_layers.0.2.weight",
+        "downsample_layers.1.0.bias",
+        "downsample_layers.5.0.weight",
+        "stages.0.0.0.weight",
+        "stages.0.0.conv4.weight",
+        "stages.0.0.shortcut.0.weight",
+        "stages.4.0.conv1.weight",
+    ],
+)
+def test_foreign_keys_in_a_gemini_are_refused(key):
+    with pytest.raises(UserError) as caught:
+        from_wespeaker({**small_gemini(), key: torch.zeros(1)})
+    assert str(caught.value) == (
+        f"{key!r} is no weight of a WeSpeaker Gemini-DF-ResNet with one embedding layer; expected "
+        "downsample_layers.0 to downsample_layers.4, stages.0 to stages.3 and seg_1"
     )
 
 
@@ -186,4 +278,28 @@ def test_foreign_keys_are_refused(key):
 def test_weights_of_other_networks_have_no_name_there(key):
     with pytest.raises(UserError) as caught:
         to_wespeaker({"stem.0.weight": torch.zeros(1), key: torch.zeros(1)})
-    assert str(caught.value) == f"{key!r} is no weight of a ResNet and has no name in WeSpeaker's layout"
+    assert str(caught.value) == no_name(key, "ResNet")
+
+
+@pytest.mark.parametrize(
+    "key", ["stages.0.0.conv1.weight", "stages.1.0.0.bias", "stages.0.1.shortcut.0.weight", "stages.4.1.conv1.weight"]
+)
+def test_weights_that_no_gemini_has_have_no_name_there(key):
+    with pytest.raises(UserError) as caught:
+        to_wespeaker({"stages.0.0.0.weight": torch.zeros(1), key: torch.zeros(1)})
+    assert str(caught.value) == no_name(key, "Gemini-DF-ResNet")
+
+
+@pytest.mark.parametrize("name", ["df_resnet56", "revnet_tiny", "revnet46", "df_revnet66", "df_revnet89"])
+def test_networks_that_are_not_theirs_have_no_names_there(name):
+    with torch.device("meta"):
+        weights = build_model(name).state_dict()
+    with pytest.raises(UserError, match="has no name in WeSpeaker's layout"):
+        to_wespeaker(weights)
+
+
+def no_name(key: str, network: str) -> str:
+    return (
+        f"{key!r} is no weight of a {network} and has no name in WeSpeaker's layout, which there is for ResNets and "
+        "Gemini-DF-ResNets"
+    )

@@ -7,6 +7,7 @@ import torch
 
 from svtoolkit.errors import UserError
 from svtoolkit.models import SpeakerNetwork, build_model, list_models
+from svtoolkit.models.registry import NETWORKS
 
 torch.set_num_threads(1)
 
@@ -68,3 +69,25 @@ def test_an_unknown_option_is_answered_with_the_valid_ones():
     message = refusal("resnet34", bogus=1)
     assert message == ("network resnet34 has no option 'bogus'; valid are num_bins, embedding_dim, base_width")
     assert "did you mean 'base_width'?" in refusal("resnet34", basewidth=1)
+
+
+OTHERS = ["df_resnet56", "gemini_df_resnet60", "revnet_tiny", "df_revnet66"]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_an_option_of_another_family_may_be_none_and_nothing_else(name):
+    with torch.device("meta"):
+        assert build_model(name, base_width=None).stem is not None
+    message = f"network {name} has no option 'base_width'; valid are num_bins, embedding_dim"
+    assert refusal(name, base_width=32) == message
+    assert refusal(name, base_width=0) == message
+
+
+@pytest.mark.parametrize("name", ["resnet34", *OTHERS])
+def test_an_option_that_no_family_has_may_not_even_be_none(name):
+    assert f"network {name} has no option 'bogus'; " in refusal(name, bogus=None)
+
+
+@pytest.mark.parametrize("name", [name for name in list_models() if name != "revnet_tiny"])
+def test_the_number_in_a_name_is_that_of_its_layers(name):
+    assert name.endswith(f"net{NETWORKS[name].layers}")

@@ -1,0 +1,187 @@
+"""What stands between the reversible sequences of a network: stem, transitions, ordinary residual blocks.
+
+Modules as any other for autograd; ``pull_back`` is the same gradient from the input alone, with tensors that go as
+soon as they have been used. It overwrites the cotangent.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from svtoolkit.models.blocks import BasicBlock, Bottleneck, conv3x3
+from svtoolkit.reversible import squeeze, unsqueeze
+from svtoolkit.reversible.explicit import (
+    Convolution,
+    NormRelu,
+    convolution_gradient,
+    is_plain,
+    norm_gradient,
+    normalised,
+)
+from svtoolkit.reversible.pullback import Consume
+from svtoolkit.reversible.recomputation import ParameterGradients
+
+
+class ConvNormRelu(nn.Module):
+    """3x3 convolution, BatchNorm, ReLU: (batch, in, bins, frames) -> (batch, out, bins / stride, frames / stride)."""
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int | tuple[int, int] = 1) -> None:
+        super().__init__()
+        self.conv = conv3x3(in_channels, out_channels, stride)
+        self.norm = nn.BatchNorm2d(out_channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.norm(self.conv(x)), inplace=True)
+
+    def is_explicit(self) -> bool:
+        """Whether its layers are as they were built."""
+        return is_plain(self.conv, self.norm)
+
+    def pull_back(
+        self, x: Tensor, cotangent: Tensor, gradients: ParameterGradients, consume: Consume | None, needs_input: bool
+    ) -> Tensor | None:
+        """Recomputes the result of the convolution."""
+        norm = NormRelu(self.norm, Convolution(self.conv)(x))
+        cotangent = norm_gradient(norm, self._of_map(cotangent, x).to(norm.value.dtype), gradients)
+        del norm
+        return _input_gradient(self.conv, x, cotangent, gradients, needs_input)
+
+    def _of_map(self, cotangent: Tensor, x: Tensor) -> Tensor:
+        """Gradient of the ReLU's result from that of the module's; may be overwritten."""
+        return cotangent
+
+
+class SqueezedTransition(ConvNormRelu):
+    """To the next stage of a type II network: convolution to a quarter of its channels, then the squeeze.
+
+    (batch, in, bins, frames) -> (batch, out, bins / 2, frames / 2), both rounded up.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__(in_channels, out_channels // 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return squeeze(super().forward(x))
+
+    def _of_map(self, cotangent: Tensor, x: Tensor) -> Tensor:
+        return unsqueeze(cotangent, x.shape[2], x.shape[3])
+
+
+class DoubleStem(nn.Module):
+    """Two ``ConvNormRelu``; the result of the first is recomputed too: (batch, 1, ...) -> (batch, out, ...)."""
+
+    def __init__(self, out_channels: int) -> None:
+        super().__init__()
+        self.first = ConvNormRelu(1, out_channels)
+        self.second = ConvNormRelu(out_channels, out_channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x))
+
+    def is_explicit(self) -> bool:
+        """Whether its layers are as they were built."""
+        return self.first.is_explicit() and self.second.is_explicit()
+
+    def pull_back(
+        self, x: Tensor, cotangent: Tensor, gradients: ParameterGradients, consume: Consume | None, needs_input: bool
+    ) -> Tensor | None:
+        """First the second, then the first."""
+        first, second = self.first, self.second
+        value = normalised(first.norm, Convolution(first.conv)(x)).relu_()
+        upstream = second.pull_back(value, cotangent, gradients, None, True)
+        assert upstream is not None
+        del value
+        return first.pull_back(x, upstream, gradients, None, needs_input)
+
+
+class _RecomputedResidual(nn.Module):
+    """``pull_back`` of a block relu(F(x) + shortcut(x)) with F of conv1, bn1, ReLU, conv2, bn2, ..."""
+
+    convolutions: int
+    shortcut: nn.Sequential
+
+    def _layers(self) -> list[tuple[nn.Conv2d, nn.BatchNorm2d]]:
+        names = range(1, self.convolutions + 1)
+        return [(getattr(self, f"conv{number}"), getattr(self, f"bn{number}")) for number in names]
+
+    def is_explicit(self) -> bool:
+        """Whether its layers are as they were built."""
+        return is_plain(*self.shortcut, *(layer for pair in self._layers() for layer in pair))
+
+    def pull_back(
+        self, x: Tensor, cotangent: Tensor, gradients: ParameterGradients, consume: Consume | None, needs_input: bool
+    ) -> Tensor:
+        """Keeps the inputs of the norms; the shortcut is evaluated once for ReLU's mask and once for its gradient."""
+        layers = self._layers()
+        shortcut = self._shortcut_value(x)
+        inputs, value = [], x
+        for position, (conv, _) in enumerate(layers):
+            if position:
+                value = normalised(layers[position - 1][1], value).relu_()
+            value = Convolution(conv)(value)
+            inputs.append(value)
+        del value
+        last = NormRelu(layers[-1][1], inputs.pop(), relu=False)
+        result = last.take().add_(shortcut)
+        del shortcut
+        torch.ops.aten.threshold_backward.grad_input(cotangent, result, 0, grad_input=cotangent)
+        dtype = result.dtype
+        del result
+        upstream = norm_gradient(last, cotangent.to(dtype), gradients)
+        del last
+        for (conv, _), (_, before) in zip(layers[:0:-1], layers[-2::-1], strict=True):
+            norm = NormRelu(before, inputs.pop())
+            upstream = convolution_gradient(norm, conv, upstream, gradients, frugal=True)
+            upstream = norm_gradient(norm, upstream, gradients)
+            del norm
+        dx = _input_gradient(layers[0][0], x, upstream, gradients, True)
+        assert dx is not None
+        del upstream
+        return dx.add_(self._shortcut_gradient(x, cotangent, gradients))
+
+    def _projection(self) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
+        conv, norm = self.shortcut
+        assert isinstance(conv, nn.Conv2d)
+        assert isinstance(norm, nn.BatchNorm2d)
+        return conv, norm
+
+    def _shortcut_value(self, x: Tensor) -> Tensor:
+        if len(self.shortcut) == 0:
+            return x
+        conv, norm = self._projection()
+        return normalised(norm, Convolution(conv)(x))
+
+    def _shortcut_gradient(self, x: Tensor, cotangent: Tensor, gradients: ParameterGradients) -> Tensor:
+        if len(self.shortcut) == 0:
+            return cotangent
+        conv, layer = self._projection()
+        norm = NormRelu(layer, Convolution(conv)(x), relu=False)
+        upstream = norm_gradient(norm, cotangent.to(norm.take().dtype), gradients)
+        del norm
+        dx = _input_gradient(conv, x, upstream, gradients, True)
+        assert dx is not None
+        return dx
+
+
+class RecomputedBasicBlock(_RecomputedResidual, BasicBlock):
+    """The ordinary basic block, with ``pull_back``."""
+
+    convolutions = 2
+
+
+class RecomputedBottleneck(_RecomputedResidual, Bottleneck):
+    """The ordinary bottleneck block, with ``pull_back``."""
+
+    convolutions = 3
+
+
+def _input_gradient(
+    layer: nn.Conv2d, x: Tensor, upstream: Tensor, gradients: ParameterGradients, needs_input: bool
+) -> Tensor | None:
+    """Gradient for the input of a convolution; that of its weight is added to ``gradients``."""
+    convolution = Convolution(layer)
+    if gradients.wants(layer.weight):
+        gradients.add(layer.weight, convolution.weight_gradient(x, upstream))
+    return convolution.input_gradient(x, upstream) if needs_input else None

@@ -1,0 +1,212 @@
+"""Residual functions of reversible blocks: F and G of the coupling, with gradients that keep little.
+
+All are in pre-activation order, (BatchNorm, ReLU, convolution) again and again: an activation after the addition could
+not be inverted. Each is a module whose forward pass autograd differentiates as any other, and has ``pull_back``, the
+same gradient from the input alone (see ``svtoolkit.reversible.pullback``).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from svtoolkit.models.blocks import conv1x1, conv3x3
+from svtoolkit.reversible.explicit import (
+    Convolution,
+    NormRelu,
+    batch_norm,
+    convolution_gradient,
+    is_plain,
+    norm_gradient,
+    normalised,
+)
+from svtoolkit.reversible.pullback import Consume
+from svtoolkit.reversible.recomputation import ParameterGradients
+
+
+class PreActivation(nn.Module):
+    """BatchNorm, ReLU, convolution: (batch, in, bins, frames) -> (batch, out, bins, frames)."""
+
+    def __init__(self, conv: nn.Conv2d) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(conv.in_channels)
+        self.conv = conv
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(F.relu(self.norm(x), inplace=True))
+
+
+class PreActivationFunction(nn.Sequential):
+    """Pre-activated convolutions one after the other."""
+
+    def __init__(self, *convolutions: nn.Conv2d) -> None:
+        super().__init__(*(PreActivation(conv) for conv in convolutions))
+
+    def _units(self) -> list[PreActivation]:
+        return [unit for unit in self if isinstance(unit, PreActivation)]
+
+    def is_explicit(self) -> bool:
+        """Whether its layers are as they were built."""
+        return all(is_plain(unit.norm, unit.conv) for unit in self._units())
+
+    def pull_back(
+        self, x: Tensor, cotangent: Tensor, gradients: ParameterGradients, consume: Consume | None, needs_input: bool
+    ) -> Tensor:
+        """Keeps the inputs of the norms, and of the last convolution: beside x, 1.5 tensors of its size in the end."""
+        inputs, value = [x], x
+        for unit in self._units()[:-1]:
+            value = Convolution(unit.conv)(normalised(unit.norm, value).relu_())
+            inputs.append(value)
+        del value
+        last = self._units()[-1]
+        norm: NormRelu | None = NormRelu(last.norm, inputs[-1])
+        assert norm is not None
+        value = Convolution(last.conv)(norm.value)
+        downstream = cotangent.to(value.dtype)
+        if consume is not None:
+            consume(value)
+        del value
+        for unit in reversed(self._units()):
+            source = inputs.pop()
+            norm = NormRelu(unit.norm, source) if norm is None else norm
+            del source
+            downstream = convolution_gradient(norm, unit.conv, downstream, gradients)
+            downstream = norm_gradient(norm, downstream, gradients)
+            norm = None
+        return downstream
+
+
+def basic_function(channels: int) -> PreActivationFunction:
+    """Two 3x3 convolutions on ``channels``."""
+    return PreActivationFunction(conv3x3(channels, channels), conv3x3(channels, channels))
+
+
+def bottleneck_function(channels: int) -> PreActivationFunction:
+    """1x1 to a quarter of ``channels``, 3x3, 1x1 back."""
+    narrow = channels // 4
+    return PreActivationFunction(conv1x1(channels, narrow), conv3x3(narrow, narrow), conv1x1(narrow, channels))
+
+
+class DepthFirstFunction(nn.Module):
+    """1x1 to four times the channels, depthwise 3x3, 1x1 back (Liu et al., "DF-ResNet", Interspeech 2022).
+
+    All that happens between the two 1x1 convolutions concerns each hidden channel alone, the statistics of BatchNorm
+    too. The hidden channels are therefore processed in groups whose contributions to the result are added up in
+    float32: a group's tensors are gone before the next one's are made. Number and order of the groups belong to the
+    arithmetic of the function, however it is differentiated.
+
+    Args:
+        channels: of input and result.
+        groups: in which the 4 * channels hidden ones are processed; a divisor of their number.
+    """
+
+    expansion = 4
+
+    def __init__(self, channels: int, groups: int = 1) -> None:
+        super().__init__()
+        hidden = channels * self.expansion
+        if hidden % groups:
+            raise ValueError(f"{hidden} hidden channels cannot be processed in {groups} equal groups")
+        self.norm1 = nn.BatchNorm2d(channels)
+        self.conv1 = conv1x1(channels, hidden)
+        self.norm2 = nn.BatchNorm2d(hidden)
+        self.conv2 = nn.Conv2d(hidden, hidden, 3, padding=1, groups=hidden, bias=False)
+        self.norm3 = nn.BatchNorm2d(hidden)
+        self.conv3 = conv1x1(hidden, channels)
+        bounds = range(0, hidden + 1, hidden // groups)
+        self._groups = [slice(*pair) for pair in pairwise(bounds)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, channels, bins, frames) -> the same shape, float32 or wider."""
+        wide = F.relu(self.norm1(x), inplace=True)
+        # Each group reads its own link of a chain of aliases, the first group the last link: autograd then adds their
+        # gradients first group to last, the order of pull_back. Rounding depends on it.
+        links = [wide]
+        for _ in self._groups[1:]:
+            links.append(links[-1].view_as(links[-1]))
+        result: Tensor | None = None
+        for rows in self._groups:
+            value = Convolution(self.conv1, self.conv1.weight[rows])(links.pop())
+            value = F.relu(self._normalised(self.norm2, value, rows), inplace=True)
+            value = Convolution(self.conv2, self.conv2.weight[rows], groups=value.shape[1])(value)
+            value = F.relu(self._normalised(self.norm3, value, rows), inplace=True)
+            value = Convolution(self.conv3, self.conv3.weight[:, rows])(value)
+            value = value.to(torch.promote_types(value.dtype, torch.float32))
+            result = value if result is None else result.add_(value)
+        for norm in (self.norm2, self.norm3):
+            if norm.training and norm.track_running_stats and norm.num_batches_tracked is not None:
+                norm.num_batches_tracked.add_(1)
+        assert result is not None
+        return result
+
+    @staticmethod
+    def _normalised(norm: nn.BatchNorm2d, x: Tensor, rows: slice) -> Tensor:
+        return batch_norm(norm, x, norm.weight[rows], norm.bias[rows], rows=rows, tracked=norm.track_running_stats)
+
+    def is_explicit(self) -> bool:
+        """Whether its layers are as they were built."""
+        return is_plain(self.norm1, self.conv1, self.norm2, self.conv2, self.norm3, self.conv3)
+
+    def pull_back(
+        self, x: Tensor, cotangent: Tensor, gradients: ParameterGradients, consume: Consume | None, needs_input: bool
+    ) -> Tensor:
+        """Every group forward, then backward, before the next one: one evaluation, one group's tensors at a time."""
+        norm1 = NormRelu(self.norm1, x)
+        result = downstream = None
+        parts: dict[Tensor, list[Tensor]] = {}
+        for rows in self._groups:
+            group = _HiddenGroup(self, rows, parts)
+            value = group.forward(norm1.value)
+            dtype = value.dtype
+            value = value.to(torch.promote_types(dtype, torch.float32))
+            result = value if result is None else result.add_(value)
+            del value
+            dx = group.backward(norm1.value, cotangent.to(dtype))
+            downstream = dx if downstream is None else downstream.add_(dx)
+            del group, dx
+        assert result is not None
+        assert downstream is not None
+        if consume is not None:
+            consume(result)
+        del result
+        for parameter, pieces in parts.items():
+            gradients.add(parameter, torch.cat(pieces, dim=1 if parameter is self.conv3.weight else 0))
+        return norm_gradient(norm1, downstream, gradients)
+
+
+class _HiddenGroup:
+    """Hidden channels ``rows`` of a function: forward, then backward; gradients of weights go to ``parts``."""
+
+    def __init__(self, function: DepthFirstFunction, rows: slice, parts: dict[Tensor, list[Tensor]]) -> None:
+        self.function, self.rows, self.parts = function, rows, parts
+        self.conv1 = Convolution(function.conv1, function.conv1.weight[rows])
+        self.conv2 = Convolution(function.conv2, function.conv2.weight[rows], groups=rows.stop - rows.start)
+        self.conv3 = Convolution(function.conv3, function.conv3.weight[:, rows])
+
+    def forward(self, wide: Tensor) -> Tensor:
+        """What the group adds to the result."""
+        self.norm2 = NormRelu(self.function.norm2, self.conv1(wide), self.rows)
+        self.norm3 = NormRelu(self.function.norm3, self.conv2(self.norm2.value), self.rows)
+        return self.conv3(self.norm3.value)
+
+    def backward(self, wide: Tensor, cotangent: Tensor) -> Tensor:
+        """What the group adds to the gradient of ``wide``."""
+        upstream = self._through(self.conv3, self.function.conv3, self.norm3, cotangent)
+        del self.norm3
+        upstream = self._through(self.conv2, self.function.conv2, self.norm2, upstream)
+        del self.norm2
+        self._keep(self.function.conv1.weight, self.conv1.weight_gradient(wide, upstream))
+        return self.conv1.input_gradient(wide, upstream)
+
+    def _through(self, convolution: Convolution, layer: nn.Conv2d, norm: NormRelu, cotangent: Tensor) -> Tensor:
+        self._keep(layer.weight, convolution.weight_gradient(norm.value, cotangent))
+        dx, dw, db = norm.input_gradient(convolution.input_gradient(norm.value, cotangent))
+        self._keep(norm.layer.weight, dw)
+        self._keep(norm.layer.bias, db)
+        return dx
+
+    def _keep(self, parameter: Tensor, gradient: Tensor) -> None:
+        self.parts.setdefault(parameter, []).append(gradient)

@@ -1,0 +1,150 @@
+"""A chain of modules as one step of autograd, which keeps the cuts between them and recomputes everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from svtoolkit.reversible.coupling import Record, ReversibleSequence, layout_of, split_streams
+from svtoolkit.reversible.explicit import has_hooks
+from svtoolkit.reversible.pullback import pull_back
+from svtoolkit.reversible.recomputation import AutocastState, ParameterGradients, RandomState
+
+
+class Chain(nn.Sequential):
+    """Modules one after the other, trained with stored activations or by recomputation.
+
+    Attributes:
+        recompute: whether to keep no more than the cuts: inputs of ordinary modules, results of reversible sequences.
+    """
+
+    recompute = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As ``nn.Sequential``."""
+        return _run(list(self), x) if self.recompute else super().forward(x)
+
+
+def run_in_chain(modules: Iterable[nn.Module], x: Tensor) -> Tensor:
+    """Modules one after the other; neighbouring chains that recompute are run as one.
+
+    Between two steps of autograd the engine holds the gradient that it hands over; inside one it need not. A chain with
+    hooks on it (those of sharded training are) is called as the module that it is.
+    """
+    pending: list[nn.Module] = []
+    for module in modules:
+        if isinstance(module, Chain) and module.recompute and not has_hooks(module):
+            pending.extend(module)
+            continue
+        x = module(_run(pending, x))
+        pending = []
+    return _run(pending, x)
+
+
+def _run(modules: list[nn.Module], x: Tensor) -> Tensor:
+    parameters = [p for p in nn.ModuleList(modules).parameters() if p.requires_grad]
+    if modules and torch.is_grad_enabled() and (parameters or x.requires_grad):
+        _refuse_sharded(parameters)
+        return _Recomputed.apply(modules, x, *parameters)
+    for module in modules:
+        x = module(x)
+    return x
+
+
+# Dynamo runs it as it stands. torch.compiler.disable sets the same mark, but takes seconds to import.
+_run._torchdynamo_disable = True  # type: ignore[attr-defined]
+
+
+class _Recomputed(torch.autograd.Function):
+    """Forward keeps the cuts on the context itself: backward gives each back as soon as it has been used."""
+
+    @staticmethod
+    def forward(ctx: Any, modules: list[nn.Module], x: Tensor, *parameters: nn.Parameter) -> Tensor:
+        ctx.modules, ctx.parameters = modules, parameters
+        ctx.autocast = AutocastState.capture(x.device)
+        cuts: list[Tensor | None] = []
+        records: list[Record | RandomState | None] = []
+        value: Tensor = x
+        with ctx.autocast.restored():
+            for module in modules:
+                # What comes in is kept for an ordinary module, and as the result of a reversible one before it.
+                before = value
+                value, record = _evaluate(module, before)
+                is_needed = not isinstance(record, Record) or (records and isinstance(records[-1], Record))
+                cuts.append(before if is_needed else None)
+                records.append(record)
+                del before
+        cuts.append(value.detach() if isinstance(records[-1], Record) else None)
+        # The ends belong to others, too. The first is small and autograd's to guard; the last is to go early.
+        ctx.save_for_backward(cuts[0])
+        cuts[0] = None
+        ctx.cuts, ctx.records, ctx.version = cuts, records, value._version
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        if ctx.cuts is None:
+            raise RuntimeError(
+                "a recomputed chain was to be differentiated a second time after its cuts were freed; "
+                "ask for retain_graph=True the first time"
+            )
+        cuts = list(ctx.cuts)
+        if not _graph_is_kept():
+            ctx.cuts = None
+        (cuts[0],) = ctx.saved_tensors
+        if cuts[-1] is not None and cuts[-1]._version != ctx.version:
+            raise RuntimeError(
+                "the result of a recomputed chain was modified in place before its gradient was computed; "
+                "modify a clone of it"
+            )
+        gradients = ParameterGradients(ctx.parameters)
+        needs_input = ctx.needs_input_grad[1]
+        cotangent: Tensor | None = upstream[0].clone()  # the engine's own must not be overwritten
+        with torch.no_grad(), ctx.autocast.restored():
+            for position in reversed(range(len(ctx.modules))):
+                module, record = ctx.modules[position], ctx.records[position]
+                assert cotangent is not None
+                if isinstance(record, Record):
+                    layout = layout_of(cuts[position + 1])
+                    y = split_streams(cuts[position + 1], record.stream_dtype)
+                    cuts[position + 1] = None
+                    streams = split_streams(cotangent, record.stream_dtype, layout)
+                    cotangent = None
+                    module.invert_(y, streams, record, gradients)
+                    del y
+                    cotangent = torch.cat(streams, dim=1).to(record.input_dtype)
+                    del streams
+                    continue
+                cuts[position + 1] = None
+                with nullcontext() if record is None else record.restored():
+                    cotangent = pull_back(
+                        module, cuts[position], cotangent, gradients, needs_input=needs_input or position > 0
+                    )
+        return None, cotangent if needs_input else None, *gradients.in_order()
+
+
+def _evaluate(module: nn.Module, x: Tensor) -> tuple[Tensor, Record | RandomState | None]:
+    if isinstance(module, ReversibleSequence) and not has_hooks(module):
+        return module.run(x)
+    state = RandomState(x.device)
+    value = module(x)
+    return value, state if state.is_consumed() else None
+
+
+def _refuse_sharded(parameters: Iterable[nn.Parameter]) -> None:
+    if any(hasattr(parameter, "full_tensor") for parameter in parameters):  # a DTensor
+        raise RuntimeError(
+            "weights are still sharded inside a chain that recomputes its activations; "
+            "apply fully_shard to whole stages or to the whole network, not to parts of a stage"
+        )
+
+
+def _graph_is_kept() -> bool:
+    """Whether this backward pass was asked to keep the graph; torch frees by default, and so do we."""
+    return bool(torch._C._autograd._get_current_graph_task_keep_graph())

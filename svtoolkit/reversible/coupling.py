@@ -1,0 +1,216 @@
+"""Additive coupling and the run of couplings whose input is recovered from its output."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+
+from svtoolkit.reversible.grid import largest_exact, snap, snap_
+from svtoolkit.reversible.pullback import pull_back
+from svtoolkit.reversible.recomputation import ParameterGradients, RandomState, autocast_is_on
+
+log = logging.getLogger(__name__)
+
+EXACT_BITS = 14
+"""Default grid: 2**-14. A float32 stream is exact below 1024."""
+
+
+class AdditiveCoupling(nn.Module):
+    """y1 = x1 + F(x2), y2 = x2 + G(y1) (Dinh et al. 2014; Gomez et al., NeurIPS 2017, eq. 6).
+
+    Args:
+        f, g: residual functions that keep the shape of a stream. They must give the same result for the same input
+            when evaluated twice; random numbers that they draw are replayed.
+    """
+
+    f: nn.Module
+    g: nn.Module
+
+    def __init__(self, f: nn.Module, g: nn.Module) -> None:
+        super().__init__()
+        self.f = f
+        self.g = g
+
+    def forward(self, x1: Tensor, x2: Tensor, bits: int | None = None) -> tuple[Tensor, Tensor]:
+        """Two streams of one shape -> two of the same shape; on the grid 2**-bits where bits are given."""
+        y1 = x1 + _on_grid(self.f(x2), x1.dtype, bits)
+        return y1, x2 + _on_grid(self.g(y1), x2.dtype, bits)
+
+    def inverse(self, y1: Tensor, y2: Tensor, bits: int | None = None) -> tuple[Tensor, Tensor]:
+        """x2 = y2 - G(y1), x1 = y1 - F(x2) (Gomez et al., eq. 7)."""
+        x2 = y2 - _on_grid(self.g(y1), y2.dtype, bits)
+        return y1 - _on_grid(self.f(x2), y1.dtype, bits), x2
+
+
+def _on_grid(value: Tensor, dtype: torch.dtype, bits: int | None) -> Tensor:
+    value = value.to(dtype)
+    return value if bits is None else snap(value, bits)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a forward pass leaves for the inversion, besides its result.
+
+    Attributes:
+        bits: grid of the streams; None: none.
+        random: for each residual function in order, the random state to replay; None: it drew nothing.
+        stream_dtype: of the streams.
+        input_dtype: of what came in, which its gradient has too.
+    """
+
+    bits: int | None
+    random: list[RandomState | None]
+    stream_dtype: torch.dtype
+    input_dtype: torch.dtype
+
+
+class ReversibleSequence(nn.Sequential):
+    """Couplings one after the other on the two halves of the channels: (batch, channels, ...) -> the same shape.
+
+    Called as a module it is the stored twin: autograd keeps what it needs. ``run`` and ``invert_`` are the same
+    arithmetic for whoever keeps nothing but the result.
+
+    Attributes:
+        exact: True: streams on the grid; False: never; None: wherever autocast is on, under which the ordinary inverse
+            drifts with depth.
+        exact_bits: the grid is 2**-exact_bits.
+    """
+
+    def __init__(self, couplings: Iterable[AdditiveCoupling]) -> None:
+        super().__init__(*couplings)
+        self.exact: bool | None = None
+        self.exact_bits = EXACT_BITS
+        self._largest: Tensor | None = None
+        self._has_warned = False
+
+    def couplings(self) -> list[AdditiveCoupling]:
+        """The couplings in order."""
+        return [coupling for coupling in self if isinstance(coupling, AdditiveCoupling)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, channels, ...) -> the same, in float32 or wider under autocast and in exact mode.
+
+        Raises:
+            ValueError: exact mode on a type too narrow for the grid.
+        """
+        record = self._begin(x)
+        x = x.to(record.stream_dtype)
+        if record.bits is not None:
+            x = snap(x, record.bits)
+        # Copies, as the inversion has them: the layout that a convolution finds decides how it rounds.
+        x1, x2 = split_streams(x, record.stream_dtype)
+        for coupling in self.couplings():
+            x1, x2 = coupling(x1, x2, record.bits)
+        return torch.cat([x1, x2], dim=1)
+
+    def run(self, x: Tensor) -> tuple[Tensor, Record]:
+        """``forward`` without gradient, in place on copies of the halves, with what ``invert_`` needs."""
+        record = self._begin(x)
+        y1, y2 = split_streams(x, record.stream_dtype)
+        bits = record.bits
+        if bits is not None:
+            y1, y2 = snap_(y1, bits), snap_(y2, bits)
+        for coupling in self.couplings():
+            for function, source, target in ((coupling.f, y2, y1), (coupling.g, y1, y2)):
+                state = RandomState(source.device)
+                target.add_(_on_grid(function(source), target.dtype, bits))
+                record.random.append(state if state.is_consumed() else None)
+                if bits is not None:
+                    self._watch(target)
+        return torch.cat([y1, y2], dim=1), record
+
+    def invert_(
+        self, y: tuple[Tensor, Tensor], cotangent: tuple[Tensor, Tensor], record: Record, gradients: ParameterGradients
+    ) -> None:
+        """Turn the streams of the result and their gradients into those of the input, in place (Gomez et al., alg. 1).
+
+        Args:
+            y: streams of the result; become those of the input.
+            cotangent: their gradients; become those of the input.
+            record: of the ``run`` that made y.
+            gradients: to which those of the parameters are added.
+        """
+        (y1, y2), (d1, d2) = y, cotangent
+        states = list(record.random)
+        for coupling in reversed(self.couplings()):
+            for function, source, target, upstream, downstream in (
+                (coupling.g, y1, y2, d2, d1),
+                (coupling.f, y2, y1, d1, d2),
+            ):
+                state = states.pop()
+                with nullcontext() if state is None else state.restored():
+                    dx = pull_back(function, source, upstream, gradients, consume=_subtract_from(target, record.bits))
+                if dx is not None:
+                    downstream.add_(dx)
+                del dx
+
+    def _begin(self, x: Tensor) -> Record:
+        autocast = autocast_is_on(x.device)
+        bits = self.exact_bits if self.exact or (self.exact is None and autocast) else None
+        dtype = torch.promote_types(x.dtype, torch.float32) if autocast else x.dtype
+        if bits is not None and dtype not in (torch.float32, torch.float64):
+            raise ValueError(
+                f"exact reversible arithmetic needs streams of float32, found {dtype}; "
+                "use autocast for narrow types, or turn exact mode off"
+            )
+        self._warn_if_outgrown(bits, dtype)
+        return Record(bits, [], dtype, x.dtype)
+
+    def _watch(self, stream: Tensor) -> None:
+        """Remember the largest value, on the device: reading it now would wait for the device."""
+        dense = stream if stream.is_contiguous() else stream.movedim(1, -1)  # reductions like their memory in order
+        low, high = torch.aminmax(dense)
+        largest = torch.maximum(-low, high)
+        self._largest = largest if self._largest is None else torch.maximum(self._largest, largest)
+
+    def largest_value(self) -> float | None:
+        """Largest absolute value of a stream since the last reading (waits for the device); None: nothing was run."""
+        largest, self._largest = self._largest, None
+        return None if largest is None or isinstance(largest, FakeTensor) else float(largest)
+
+    def _warn_if_outgrown(self, bits: int | None, dtype: torch.dtype) -> None:
+        """Headroom check, one forward pass late."""
+        largest = self.largest_value()
+        if bits is None or largest is None or self._has_warned:
+            return
+        limit = largest_exact(dtype, bits)
+        if not largest < limit:
+            self._has_warned = True
+            log.warning(
+                "a reversible stream reached %g, the grid of 2**-%d is exact below %g: inversion has begun to round; "
+                "lower exact_bits to %d, or the learning rate",
+                largest, bits, limit, _bits_for(largest, dtype),
+            )  # fmt: skip
+
+
+def split_streams(x: Tensor, dtype: torch.dtype, layout: torch.memory_format | None = None) -> tuple[Tensor, Tensor]:
+    """Copies of the two halves of the channels, in the memory format of ``x`` where no other is given."""
+    layout = layout_of(x) if layout is None else layout
+    x1, x2 = (half.to(dtype, copy=True, memory_format=layout) for half in x.tensor_split(2, dim=1))
+    return x1, x2
+
+
+def layout_of(x: Tensor) -> torch.memory_format:
+    """Channels last where a map of several channels is so, else contiguous."""
+    is_last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
+    return torch.channels_last if is_last else torch.contiguous_format
+
+
+def _subtract_from(target: Tensor, bits: int | None) -> Callable[[Tensor], object]:
+    def subtract(value: Tensor) -> None:
+        value = value.to(target.dtype)
+        target.sub_(value if bits is None else snap_(value, bits))
+
+    return subtract
+
+
+def _bits_for(largest: float, dtype: torch.dtype) -> int:
+    """Finest grid that holds twice the value."""
+    return math.floor(math.log2(largest_exact(dtype, 0) / (2 * largest))) if math.isfinite(largest) else 0

@@ -1,0 +1,157 @@
+"""DF-ResNet and Gemini-DF-ResNet: published sizes, shapes in and out, and the block of both."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from svtoolkit.models import SpeakerNetwork, build_model
+from svtoolkit.models.blocks import DFBottleneck
+from svtoolkit.models.df_resnet import DFResNetSpec
+from svtoolkit.models.registry import NETWORKS
+
+torch.set_num_threads(1)
+
+# name: parameters, entries of the state dict, inputs of the embedding layer, published layout's millions of parameters
+SIZES = {
+    "df_resnet56": (4_693_920, 350, 5_120, 4.69),
+    "df_resnet110": (7_177_632, 674, 5_120, 7.18),
+    "df_resnet179": (9_842_464, 1_088, 5_120, 9.84),
+    "df_resnet233": (12_326_176, 1_412, 5_120, 12.33),
+    "gemini_df_resnet60": (4_047_840, 356, 2_560, 4.05),
+    "gemini_df_resnet114": (6_531_552, 680, 2_560, 6.53),
+    "gemini_df_resnet183": (9_196_384, 1_094, 2_560, 9.20),
+    "gemini_df_resnet237": (11_680_096, 1_418, 2_560, 11.68),
+}
+# (frequency, time) of a stage's map as a fraction of the input, and its channels
+MAPS = {
+    "df_resnet56": [(1, 1, 32), (2, 2, 64), (4, 4, 128), (8, 8, 256)],
+    "gemini_df_resnet60": [(2, 1, 32), (4, 2, 64), (8, 2, 128), (16, 2, 256)],
+}
+FAMILIES = list(MAPS)
+
+
+def on_meta(name: str, **options) -> SpeakerNetwork:
+    """A network without memory, which only has shapes."""
+    with torch.device("meta"):
+        return build_model(name, **options)
+
+
+def small(gemini: bool) -> SpeakerNetwork:
+    """One block a stage."""
+    torch.manual_seed(0)
+    return DFResNetSpec((1, 1, 1, 1), gemini=gemini).build(num_bins=16, embedding_dim=8)
+
+
+def test_every_network_has_its_sizes_pinned():
+    assert set(SIZES) == {name for name, spec in NETWORKS.items() if isinstance(spec, DFResNetSpec)}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes(name):
+    parameters, entries, pooled, published = SIZES[name]
+    network = on_meta(name)
+    counted = sum(parameter.numel() for parameter in network.parameters())
+    assert counted == parameters
+    assert f"{counted / 1e6:.2f}" == f"{published:.2f}"
+    assert len(network.state_dict()) == entries
+    assert network.embedding.in_features == pooled
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_a_name_counts_the_layers(name):
+    """Convolutions and the last Linear; Gemini counts its four downsamplings, DF-ResNet does not count its three."""
+    layers = [module for module in on_meta(name).modules() if isinstance(module, nn.Conv2d | nn.Linear)]
+    uncounted = 0 if name.startswith("gemini") else 3
+    assert len(layers) - uncounted == NETWORKS[name].layers == int(name.rpartition("net")[2])
+
+
+@pytest.mark.parametrize(("name", "downsamplings"), [("df_resnet56", [64, 128, 256]), ("gemini_df_resnet60", None)])
+def test_parameters_counted_from_the_layout(name, downsamplings):
+    """By hand: two numbers a BatchNorm channel, blocks of 1x1, depthwise 3x3 and 1x1, downsamplings, the Linear."""
+    count, channels = 9 * 32 + 2 * 32, 32
+    for width in downsamplings or [32, 64, 128, 256]:
+        count += 9 * channels * width + 2 * width
+        channels = width
+    for width, blocks in zip((32, 64, 128, 256), (3, 3, 9, 3), strict=True):
+        hidden = 4 * width
+        count += blocks * (width * hidden + 9 * hidden + hidden * width + 2 * (hidden + hidden + width))
+    bins = 10 if downsamplings else 5
+    assert count + (2 * 256 * bins + 1) * 256 == SIZES[name][0]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("frames", [1, 7, 9, 200, 201])
+@pytest.mark.parametrize("num_bins", [80, 23])
+def test_strides_and_shapes(name, frames, num_bins):
+    network = on_meta(name, num_bins=num_bins, embedding_dim=192)
+    feature_map = network.stem(torch.empty(3, 1, num_bins, frames, device="meta"))
+    assert feature_map.shape == (3, 32, num_bins, frames)
+    for stage, (rows, columns, channels) in zip(network.stages, MAPS[name], strict=True):
+        feature_map = stage(feature_map)
+        assert feature_map.shape == (3, channels, -(-num_bins // rows), -(-frames // columns))
+    assert network.embedding.in_features == 2 * feature_map.shape[1] * feature_map.shape[2]
+    assert network(torch.empty(3, frames, num_bins, device="meta")).shape == (3, 192)
+
+
+@pytest.mark.parametrize("num_bins", [1, 5, 40, 64, 81])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_any_number_of_bins(name, num_bins):
+    network = on_meta(name, num_bins=num_bins, embedding_dim=32)
+    assert network.embedding.in_features == 512 * -(-num_bins // (8 if name == "df_resnet56" else 16))
+    assert network(torch.empty(2, 30, num_bins, device="meta")).shape == (2, 32)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_a_stage_is_its_downsampling_and_its_blocks(name):
+    for index, (stage, blocks) in enumerate(zip(on_meta(name).stages, NETWORKS[name].blocks, strict=True)):
+        layers = list(stage)
+        if index or name.startswith("gemini"):
+            assert [type(layer) for layer in layers.pop(0)] == [nn.Conv2d, nn.BatchNorm2d]
+        assert [type(layer) for layer in layers] == [DFBottleneck] * blocks
+
+
+@pytest.mark.parametrize("gemini", [False, True])
+@pytest.mark.parametrize("frames", [1, 9, 24])
+def test_every_parameter_learns(gemini, frames):
+    network = small(gemini)
+    batch = torch.randn(3, frames, 16, requires_grad=True)
+    network(batch).square().sum().backward()
+    for name, parameter in [("frames", batch), *network.named_parameters()]:
+        assert parameter.grad.isfinite().all(), name
+        assert parameter.grad.abs().sum() > 0, name
+
+
+@pytest.mark.parametrize("gemini", [False, True])
+def test_an_embedding_does_not_depend_on_its_batch_in_eval_mode(gemini):
+    network, frames = small(gemini).eval(), torch.randn(4, 30, 16)
+    with torch.no_grad():
+        together, alone = network(frames), torch.cat([network(row[None]) for row in frames])
+    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-6)
+
+
+def test_the_block_is_its_formula():
+    """1x1, BatchNorm, ReLU; depthwise 3x3, BatchNorm, ReLU; 1x1, BatchNorm; the input; ReLU. In float64."""
+    torch.manual_seed(1)
+    block = DFBottleneck(3).double()
+    x = torch.randn(2, 3, 5, 7, dtype=torch.float64)
+    for bn in (block.bn1, block.bn2, block.bn3):
+        nn.init.uniform_(bn.weight, 0.5, 1.5)
+        nn.init.uniform_(bn.bias, -0.5, 0.5)
+
+    def normalised(values: torch.Tensor, bn: nn.BatchNorm2d) -> torch.Tensor:
+        centred = values - values.mean((0, 2, 3), keepdim=True)
+        spread = (centred.square().mean((0, 2, 3), keepdim=True) + 1e-5).sqrt()
+        return bn.weight[:, None, None] * centred / spread + bn.bias[:, None, None]
+
+    wide = normalised(torch.einsum("oi,bift->boft", block.conv1.weight[:, :, 0, 0], x), block.bn1).clamp(min=0)
+    padded, filtered = F.pad(wide, (1, 1, 1, 1)), torch.zeros_like(wide)
+    for row in range(3):
+        for column in range(3):
+            weight = block.conv2.weight[:, 0, row, column]
+            filtered += weight[:, None, None] * padded[:, :, row : row + 5, column : column + 7]
+    filtered = normalised(filtered, block.bn2).clamp(min=0)
+    narrow = normalised(torch.einsum("oi,bift->boft", block.conv3.weight[:, :, 0, 0], filtered), block.bn3)
+    torch.testing.assert_close(block(x), (narrow + x).clamp(min=0), rtol=1e-10, atol=1e-12)
