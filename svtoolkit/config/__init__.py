@@ -13,6 +13,8 @@ from svtoolkit.config.commands import (
     AverageConfig,
     EmbedConfig,
     EvaluateConfig,
+    MemoryCommandConfig,
+    ModelsConfig,
     PrepareConfig,
     ReportConfig,
     ScoreConfig,
@@ -21,14 +23,18 @@ from svtoolkit.config.commands import (
 )
 from svtoolkit.config.required import REQUIRED
 from svtoolkit.config.training import (
+    AdamW8bitConfig,
     AdamWConfig,
     AugmentConfig,
     FeaturesConfig,
     LossConfig,
     MarginScheduleConfig,
+    MemoryConfig,
     ModelConfig,
     OptimConfig,
+    ResNetConfig,
     ScheduleConfig,
+    SGD8bitConfig,
     SGDConfig,
     TrainConfig,
     TrainDataConfig,
@@ -40,6 +46,7 @@ __all__ = [
     "GROUP_SCHEMAS",
     "REQUIRED",
     "SCHEMAS",
+    "AdamW8bitConfig",
     "AdamWConfig",
     "AugmentConfig",
     "AverageConfig",
@@ -48,10 +55,15 @@ __all__ = [
     "FeaturesConfig",
     "LossConfig",
     "MarginScheduleConfig",
+    "MemoryCommandConfig",
+    "MemoryConfig",
     "ModelConfig",
+    "ModelsConfig",
     "OptimConfig",
     "PrepareConfig",
     "ReportConfig",
+    "ResNetConfig",
+    "SGD8bitConfig",
     "SGDConfig",
     "ScheduleConfig",
     "ScoreConfig",
@@ -73,11 +85,16 @@ SCHEMAS: dict[str, type[Any]] = {
     "evaluate": EvaluateConfig,
     "report": ReportConfig,
     "verify": VerifyConfig,
+    "memory": MemoryCommandConfig,
+    "models": ModelsConfig,
 }
 """Command -> schema of its configuration."""
 
 GROUP_SCHEMAS: dict[tuple[str, str], type[Any]] = {
     ("optim", "sgd"): SGDConfig,
     ("optim", "adamw"): AdamWConfig,
+    ("optim", "sgd_8bit"): SGD8bitConfig,
+    ("optim", "adamw_8bit"): AdamW8bitConfig,
+    **{("model", f"resnet{layers}"): ResNetConfig for layers in (10, 18, 34, 50, 101, 152, 221, 293)},
 }
-"""(group, option) -> schema, where the options of a group have different keys."""
+"""(group, option) -> schema, where an option has keys that others of its group lack."""

@@ -33,13 +33,30 @@ class FeaturesConfig:
 
 @dataclass
 class ModelConfig:
-    """The speaker embedding network."""
+    """The speaker embedding network: what all have in common, and all that most have."""
 
-    name: str = "resnet34"
+    name: str = REQUIRED
     """A name of `svtoolkit.models.list_models()`."""
     embedding_dim: int = 256
+
+
+@dataclass
+class ResNetConfig(ModelConfig):
+    name: str = "resnet34"
     base_width: int | None = None
     """Channels of the first stage; None: as published."""
+
+
+@dataclass
+class MemoryConfig:
+    """What becomes of activations between forward and backward pass."""
+
+    strategy: str = "auto"
+    """auto, store or reversible."""
+    exact: str = "auto"
+    """auto, always or never."""
+    exact_bits: int = 14
+    """Streams of reversible stages are multiples of 2**-exact_bits in exact mode."""
 
 
 @dataclass
@@ -93,6 +110,28 @@ class AdamWConfig(OptimConfig):
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
+
+
+@dataclass
+class SGD8bitConfig(SGDConfig):
+    name: str = "sgd_8bit"
+    block_size: int = 2048
+    """Values of the state that share a scale."""
+    min_8bit_size: int = 4096
+    """Parameters with fewer values keep float32 state."""
+    backend: str = "auto"
+    """auto, torch or bitsandbytes."""
+
+
+@dataclass
+class AdamW8bitConfig(AdamWConfig):
+    name: str = "adamw_8bit"
+    block_size: int = 2048
+    """Values of the state that share a scale."""
+    min_8bit_size: int = 4096
+    """Parameters with fewer values keep float32 state."""
+    backend: str = "auto"
+    """auto, torch or bitsandbytes."""
 
 
 @dataclass
@@ -198,7 +237,8 @@ class TrainConfig:
     """auto: go on where a run in exp_dir stopped; never: refuse an exp_dir that holds a run."""
     data: TrainDataConfig = field(default_factory=TrainDataConfig)
     features: FeaturesConfig = field(default_factory=FeaturesConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
+    model: ModelConfig = field(default_factory=ResNetConfig)
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
     loss: LossConfig = field(default_factory=LossConfig)
     margin_schedule: MarginScheduleConfig = field(default_factory=MarginScheduleConfig)
     optim: OptimConfig = field(default_factory=SGDConfig)

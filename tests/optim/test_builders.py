@@ -8,14 +8,16 @@ import pytest
 import torch
 from torch import nn
 
-from svtoolkit.config import AdamWConfig, SGDConfig
+from svtoolkit.config import AdamW8bitConfig, AdamWConfig, SGD8bitConfig, SGDConfig
 from svtoolkit.errors import UserError
 from svtoolkit.optim import build_optimizer
+from svtoolkit.optim.eight_bit import AdamW8bit, SGD8bit
 
 torch.set_num_threads(1)
 
 SGD = {"lr": 0.3, "weight_decay": 1e-3, "momentum": 0.8, "nesterov": True}
 ADAMW = {"lr": 0.02, "weight_decay": 0.07, "beta1": 0.7, "beta2": 0.95, "eps": 1e-6}
+EIGHT_BIT = {"block_size": 32, "min_8bit_size": 3, "backend": "torch"}
 
 
 def parameter() -> nn.Parameter:
@@ -48,7 +50,17 @@ def test_adamw_settings_arrive():
     assert {key: group[key] for key in ("lr", "weight_decay", "eps")} == {"lr": 0.02, "weight_decay": 0.07, "eps": 1e-6}
 
 
-@pytest.mark.parametrize("config", [SGDConfig(), AdamWConfig()])
+def test_8_bit_settings_arrive():
+    sgd = build_optimizer([parameter()], "sgd_8bit", **SGD, **EIGHT_BIT)
+    adamw = build_optimizer([parameter()], "adamw_8bit", **ADAMW, **EIGHT_BIT)
+    assert (type(sgd), type(adamw)) == (SGD8bit, AdamW8bit)
+    sizes = {"block_size": 32, "min_8bit_size": 3}
+    assert {key: sgd.param_groups[0][key] for key in (*SGD, *sizes)} == SGD | sizes
+    expected = {"lr": 0.02, "weight_decay": 0.07, "betas": (0.7, 0.95), "eps": 1e-6} | sizes
+    assert {key: adamw.param_groups[0][key] for key in expected} == expected
+
+
+@pytest.mark.parametrize("config", [SGDConfig(), AdamWConfig(), SGD8bitConfig(), AdamW8bitConfig()])
 def test_the_schema_of_the_configuration_fits(config):
     optimizer = build_optimizer([parameter()], **vars(config))
     assert optimizer.param_groups[0]["lr"] == config.lr
@@ -91,7 +103,7 @@ def test_all_parameters_are_in_one_group():
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("adam", SGD, "there is no optimizer 'adam'; expected sgd or adamw"),
+        ("adam", SGD, "there is no optimizer 'adam'; expected one of sgd, adamw, sgd_8bit, adamw_8bit"),
         ("sgd", {**SGD, "momentum": 0.0}, "optim=sgd: Nesterov momentum requires a momentum"),
         ("sgd", {**SGD, "momentum": 0.0}, "see conf/optim/sgd.yaml"),
         ("sgd", {**SGD, "lr": -0.1}, "optim=sgd: Invalid learning rate: -0.1"),
@@ -102,6 +114,17 @@ def test_all_parameters_are_in_one_group():
         ("sgd", {**SGD, "beta1": 0.9}, "optim=sgd has no setting 'beta1'; it has lr, weight_decay, momentum, nesterov"),
         ("adamw", {**ADAMW, "beta1": 1.5}, "optim=adamw: Invalid beta parameter at index 0: 1.5"),
         ("adamw", {**ADAMW, "eps": -1.0}, "see conf/optim/adamw.yaml"),
+        (
+            "sgd_8bit",
+            SGD,
+            "optim=sgd_8bit: block_size is not given; it has lr, weight_decay, momentum, nesterov, block_",
+        ),
+        ("sgd_8bit", SGD | EIGHT_BIT | {"block_size": 0}, "optim=sgd_8bit: Invalid block_size value: 0, expected 1 to"),
+        ("sgd_8bit", SGD | EIGHT_BIT | {"momentum": -1}, "Invalid momentum value: -1; see conf/optim/sgd_8bit.yaml"),
+        ("adamw_8bit", ADAMW | EIGHT_BIT | {"min_8bit_size": -1}, "optim=adamw_8bit: Invalid min_8bit_size value: -1"),
+        ("adamw_8bit", ADAMW | EIGHT_BIT | {"lr": -0.1}, "optim=adamw_8bit: Invalid learning rate: -0.1"),
+        ("adamw_8bit", ADAMW | EIGHT_BIT | {"backend": "cuda"}, "backend is 'cuda', expected one of auto, torch, bits"),
+        ("sgd", SGD | EIGHT_BIT, "optim=sgd has no setting 'block_size'"),
         ("adamw", {"lr": 0.1}, "optim=adamw: weight_decay is not given; it has lr, weight_decay, beta1, beta2, eps"),
     ],
 )
@@ -114,3 +137,5 @@ def test_what_makes_no_optimizer(name, settings, message):
 def test_no_parameters_make_no_optimizer():
     with pytest.raises(UserError, match="optim=sgd: optimizer got an empty parameter list"):
         build_optimizer([], "sgd", **SGD)
+    with pytest.raises(UserError, match="optim=sgd_8bit: optimizer got an empty parameter list"):
+        build_optimizer([], "sgd_8bit", **SGD, **EIGHT_BIT | {"backend": "auto"})

@@ -24,6 +24,8 @@ CASES = {
     "sgd, no workers": ({"data__num_workers": 0}, {"data__num_workers": 2}),
     "sgd, two workers, accumulated": ({"data__num_workers": 2, "trainer__micro_batch": 2}, {"data__num_workers": 0}),
     "adamw, accumulated": ({"optim": "adamw", "trainer__micro_batch": 4}, {"data__num_workers": 1}),
+    "sgd, 8 bits": ({"optim": "sgd_8bit"}, {}),
+    "adamw, 8 bits": ({"optim": "adamw_8bit"}, {}),
 }
 """What is run, and what the uninterrupted run does otherwise."""
 

@@ -38,7 +38,7 @@ def draw():
     return [torch.rand(3).tolist(), random.random(), random.gauss(0, 1), np.random.rand(), np.random.randn()]
 
 
-@pytest.mark.parametrize("optim", ["sgd", "adamw"])
+@pytest.mark.parametrize("optim", ["sgd", "adamw", "sgd_8bit", "adamw_8bit"])
 def test_a_state_comes_back_from_disk_bit_for_bit(make, tmp_path, optim):
     there = make(steps=3, optim=optim)
     meters = {"log": Meter(1.5, 2, 3, 4, 5.0, 6.0), "epoch": Meter(0.1, 1, 1, 1, 0.2, 0.3)}

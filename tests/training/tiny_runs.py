@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +13,16 @@ import torch
 
 from svtoolkit.checkpoints.full_state import load_latest_state
 from svtoolkit.config import (
+    AdamW8bitConfig,
     AdamWConfig,
     AugmentConfig,
     FeaturesConfig,
     LossConfig,
     MarginScheduleConfig,
-    ModelConfig,
+    OptimConfig,
+    ResNetConfig,
     ScheduleConfig,
+    SGD8bitConfig,
     SGDConfig,
     TrainConfig,
     TrainDataConfig,
@@ -33,6 +37,14 @@ if TYPE_CHECKING:
 TIME_LIKE = ("seconds", "data_wait", "peak_memory_bytes")
 """What differs from run to run in a history."""
 
+OPTIMIZERS: dict[str, Callable[[], OptimConfig]] = {
+    "sgd": partial(SGDConfig, lr=0.05),
+    "adamw": partial(AdamWConfig, lr=0.005),
+    "sgd_8bit": partial(SGD8bitConfig, lr=0.05, block_size=48, min_8bit_size=100),
+    "adamw_8bit": partial(AdamW8bitConfig, lr=0.005, block_size=48, min_8bit_size=100),
+}
+"""Of tiny_config; most weights of so small a network would keep 32-bit state."""
+
 
 def tiny_config(data: Path, exp_dir: Path, optim: str = "sgd", **changes: Any) -> TrainConfig:
     """A network of some 6000 weights on 40-frame crops; 13 steps an epoch on the corpus of ``speech_material``.
@@ -45,10 +57,10 @@ def tiny_config(data: Path, exp_dir: Path, optim: str = "sgd", **changes: Any) -
         seed=7,
         data=TrainDataConfig(train=str(data), crop_frames=40, min_seconds=0.1, num_workers=0),
         features=FeaturesConfig(num_bins=24),
-        model=ModelConfig(name="resnet10", embedding_dim=16, base_width=4),
+        model=ResNetConfig(name="resnet10", embedding_dim=16, base_width=4),
         loss=LossConfig(name="aam", margin=0.2, scale=16.0),
         margin_schedule=MarginScheduleConfig(name="linear", start_epoch=0.5, end_epoch=1.5),
-        optim=SGDConfig(lr=0.05) if optim == "sgd" else AdamWConfig(lr=0.005),
+        optim=OPTIMIZERS[optim](),
         schedule=ScheduleConfig(name="exponential", warmup_epochs=0.5, initial_lr=0.001, final_lr=1e-3),
         augment=AugmentConfig(spec_probability=0.6, time_width=8, freq_width=4),
         validation=ValidationConfig(speakers=2, targets_per_speaker=6),
