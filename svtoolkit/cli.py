@@ -47,6 +47,10 @@ COMMANDS: dict[str, Command] = {
     ),
     "evaluate": Command("EER, minDCF, Cllr and intervals of a score file", (), "scores=s trials=t"),
     "report": Command("result.json and a page that opens offline", (), "results=[a.json,b.json] out=exp/r34/report"),
+    "memory": Command(
+        "where the memory of a training step goes", (), "model=revnet197 memory=reversible batch_size=64"
+    ),
+    "models": Command("the networks: layers, parameters, MACs, memory", ("names",), "revnet* resnet34"),
     "verify": Command("do two recordings share a speaker?", ("model", "enrol", "test"), "exp/r34/model a.wav b.wav"),
 }
 
@@ -144,7 +148,8 @@ def parse_words(name: str, words: Sequence[str]) -> tuple[list[str], bool]:
     """Words of the command line -> (Hydra overrides, whether only the configuration is to be shown).
 
     `--key value` and `--key=value` mean key=value taken literally, where key takes a list a list of this value alone
-    unless it begins with [; null means none. Words without `=` fill the positional keys.
+    unless it begins with [; null means none. Words without `=` fill the positional keys, where one that takes a list
+    takes all that are left.
 
     Raises:
         UserError: an option without its value, an unknown short option, more words than positions.
@@ -155,6 +160,7 @@ def parse_words(name: str, words: Sequence[str]) -> tuple[list[str], bool]:
     types = key_types(name)
     overrides: list[str] = []
     positions = list(COMMANDS[name].positional)
+    listed: list[str] = []
     rest = list(words)
     show = False
     while rest:
@@ -179,9 +185,14 @@ def parse_words(name: str, words: Sequence[str]) -> tuple[list[str], bool]:
         elif "=" in word or word.startswith("~"):
             overrides.append(word)
         elif positions and not word.startswith("-"):
-            overrides.append(f"{positions.pop(0)}={quote(word)}")
+            if is_list(types[positions[0]]):
+                listed.append(quote(word))
+            else:
+                overrides.append(f"{positions.pop(0)}={quote(word)}")
         else:
             raise UserError(f"svt {name}: found {word!r}, expected key=value; see `svt {name} --help`")
+    if listed:
+        overrides.append(f"{positions[0]}=[{','.join(listed)}]")
     return overrides, show
 
 
@@ -203,9 +214,12 @@ def _overview() -> str:
 
 def _command_help(name: str) -> str:
     from svtoolkit.composition.conf_files import Entry, config_groups, default_choices, described_keys
+    from svtoolkit.composition.keys import is_list, key_types
 
     command = COMMANDS[name]
-    positional = "".join(f" {key.upper()}" for key in command.positional)
+    types = key_types(name)
+    heads = [f"[{key.upper()} ...]" if is_list(types[key]) else key.upper() for key in command.positional]
+    positional = "".join(f" {head}" for head in heads)
     options = config_groups(name)
     lines = [f"svt {name}: {command.summary}", "", f"usage: svt {name}{positional} [key=value ...]"]
     lines += [f"example: svt {name} {command.example}", "", "keys:", *_table(described_keys(name))]

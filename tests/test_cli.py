@@ -105,7 +105,8 @@ def test_the_help_of_a_command_explains_every_key(name, capsys):
     assert f"usage: svt {name}" in out
     listed = re.findall(r"^  ([\w.]+) (?:= \S|\(required\))", out.partition("groups (choose")[0], re.MULTILINE)
     assert len(listed) == len(set(listed))
-    assert set(listed) == set(key_types(name)) - {"optim.beta1", "optim.beta2", "optim.eps"}
+    of_other_options = "beta1 beta2 eps block_size min_8bit_size backend".split()
+    assert set(listed) == set(key_types(name)) - {f"optim.{key}" for key in of_other_options}
     assert all(len(line) <= 120 for line in out.splitlines())
 
 
@@ -121,7 +122,7 @@ def test_help_gives_default_and_comment_of_conf(capsys):
 def test_help_of_train_lists_options_of_groups_and_the_default_one(capsys):
     main(["train", "--help"])
     out = capsys.readouterr().out
-    assert re.search(r"^  optim = sgd {2,}adamw, sgd$", out, re.MULTILINE)
+    assert re.search(r"^  optim = sgd {2,}adamw, adamw_8bit, sgd, sgd_8bit$", out, re.MULTILINE)
     assert re.search(r"^  experiment = null {2,}mini$", out, re.MULTILINE)
     assert re.search(r"^  optim.lr = 0.4 {2,}peak rate", out, re.MULTILINE)
 
@@ -176,6 +177,18 @@ def test_a_list_as_an_option():
     assert composition.load("validate", overrides).against == ["a", "b"]
 
 
+def test_a_position_that_takes_a_list_takes_all_words():
+    assert parse_words("models", ["revnet*", "format=json", "it's"])[0] == ["format=json", r"names=['revnet*','it\'s']"]
+    overrides, _ = parse_words("models", ["revnet*", "it's"])
+    assert composition.load("models", overrides).names == ["revnet*", "it's"]
+    assert parse_words("models", [])[0] == []
+
+
+def test_help_shows_which_position_takes_many(capsys):
+    assert main(["models", "--help"]) == 0
+    assert "usage: svt models [NAMES ...] [key=value ...]" in capsys.readouterr().out
+
+
 def test_positions_fill_in_order():
     config = composition.load("verify", parse_words("verify", ["m", "a.wav", "b.wav", "--threshold", "0.3"])[0])
     assert (config.model, config.enrol, config.test, config.threshold) == ("m", "a.wav", "b.wav", 0.3)
@@ -185,6 +198,7 @@ def test_positions_fill_in_order():
     ("words", "message"),
     [
         (["average", "a", "b"], "svt average: found 'b', expected key=value; see `svt average --help`"),
+        (["models", "-x"], "svt models: found '-x', expected key=value; see `svt models --help`"),
         (["train", "data"], "svt train: found 'data', expected key=value; see `svt train --help`"),
         (["average", "-x"], "svt average: found '-x', expected key=value; see `svt average --help`"),
         (["average", "--"], "svt average: found '--', expected key=value; see `svt average --help`"),

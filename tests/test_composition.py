@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from svtoolkit import composition
 from svtoolkit.cli import main, parse_words
-from svtoolkit.config import AdamWConfig, EmbedConfig, SGDConfig, TrainConfig
+from svtoolkit.config import AdamWConfig, EmbedConfig, ModelConfig, ResNetConfig, SGDConfig, TrainConfig
 from svtoolkit.errors import UserError
 
 GIVEN = ["exp_dir=exp/x", "data.train=data/train"]
@@ -236,8 +236,8 @@ def test_a_list_of_text():
     [
         ("features=fbank81", "features has no option 'fbank81'; did you mean 'fbank80'? (all: fbank80)"),
         ("trainer=defautl", "trainer has no option 'defautl'; did you mean 'default'? (all: default)"),
-        ("optim=sdg", "optim has no option 'sdg'; did you mean 'sgd'? (all: adamw, sgd)"),
-        ("optim=lion", "optim has no option 'lion'; expected one of adamw, sgd, or nothing"),
+        ("optim=sdg", "optim has no option 'sdg'; did you mean 'sgd'? (all: adamw, adamw_8bit, sgd, sgd_8bit)"),
+        ("optim=lion", "optim has no option 'lion'; expected one of adamw, adamw_8bit, sgd, sgd_8bit, or nothing"),
         ("experiment=min", "experiment has no option 'min'; did you mean 'mini'? (all: mini)"),
         ("experiment=null", "experiment has no option 'null'; expected one of mini, or nothing"),
         ("trainer=null", "trainer has no option 'null'; expected one of default, or nothing"),
@@ -269,17 +269,39 @@ def test_an_empty_value(value):
     assert refusal(f"trainer.device={value}") == (
         "trainer.device= has no value, expected text; if it came from a shell variable, that is empty"
     )
-    assert refusal(f"optim={value}").startswith("optim= has no value, expected one of adamw, sgd; if")
+    options = "adamw, adamw_8bit, sgd, sgd_8bit"
+    assert refusal(f"optim={value}").startswith(f"optim= has no value, expected one of {options}; if")
     assert refusal(f"seed={value}").startswith("seed= has no value, expected a whole number; if")
 
 
 def test_a_key_of_another_optimizer_names_the_one_it_belongs_to():
     assert refusal("optim=adamw", "optim.momentum=0.9") == (
-        "optim=adamw has no key 'optim.momentum', which belongs to optim=sgd; "
+        "optim=adamw has no key 'optim.momentum', which belongs to optim=sgd, optim=sgd_8bit; "
         "its keys: name, lr, weight_decay, beta1, beta2, eps"
     )
-    assert refusal("optim.beta1=0.9").startswith("optim=sgd has no key 'optim.beta1', which belongs to optim=adamw;")
+    assert refusal("optim.beta1=0.9").startswith("optim=sgd has no key 'optim.beta1', which belongs to optim=adamw, ")
     assert refusal("experiment=mini", "optim.eps=0.9").startswith("optim=sgd has no key 'optim.eps'")
+
+
+def test_a_key_of_another_network_names_those_it_belongs_to():
+    resnets = ", ".join(f"model=resnet{layers}" for layers in (10, 18, 34, 50, 101, 152, 221, 293))
+    assert refusal("model=df_resnet56", "model.base_width=16") == (
+        f"model=df_resnet56 has no key 'model.base_width', which belongs to {resnets}; its keys: name, embedding_dim"
+    )
+    assert refusal("experiment=mini", "model=revnet46", "model.base_width=16").startswith("model=revnet46 has no key")
+
+
+def test_a_network_has_the_keys_of_its_family():
+    assert load("model=resnet18", "model.base_width=16").model == ResNetConfig(name="resnet18", base_width=16)
+    assert load("model=df_resnet56", "model.embedding_dim=64").model == ModelConfig("df_resnet56", 64)
+    assert load("experiment=mini", "model=revnet_tiny").model == ModelConfig("revnet_tiny", 256)
+
+
+def test_a_network_of_another_command_is_not_the_name_of_a_schema():
+    """`svt train` composes a group model; to `svt embed` the key of that name is the path of a model."""
+    for name in ("resnet34", "resnet34_schema"):
+        composition.compose("train", [])
+        assert composition.compose("embed", [f"model={name}"]).model == name
 
 
 def test_what_is_required_and_missing_is_listed():

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from svtoolkit import composition
 from svtoolkit.composition.conf_files import default_choices, described_keys
 from svtoolkit.composition.keys import key_types
 from svtoolkit.config import GROUP_SCHEMAS, REQUIRED, SCHEMAS
-from svtoolkit.models import list_models
+from svtoolkit.models import build_model, list_models
+from svtoolkit.models.registry import NETWORKS
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 FILES = sorted(path.relative_to(CONF).as_posix() for path in CONF.rglob("*"))
 YAML_FILES = [name for name in FILES if name.endswith(".yaml")]
 GROUPS = composition.config_groups("train")
 OPTIONS = [(group, option) for group, options in GROUPS.items() for option in options]
-PLAIN_COMMANDS = sorted(set(SCHEMAS) - {"train"})
+COMPOSING_COMMANDS = ["memory", "train"]
+"""Those whose file stands beside the groups that it composes."""
+PLAIN_COMMANDS = sorted(set(SCHEMAS) - set(COMPOSING_COMMANDS))
 
 
 def content(name: str) -> dict[str, Any]:
@@ -42,7 +47,7 @@ def plain(config: Any) -> dict[str, Any]:
 
 
 def test_conf_holds_nothing_but_the_files_that_are_composed():
-    expected = {"commands", "train.yaml", *GROUPS}
+    expected = {"commands", *(f"{command}.yaml" for command in COMPOSING_COMMANDS), *GROUPS}
     expected |= {f"commands/{command}.yaml" for command in PLAIN_COMMANDS}
     expected |= {f"{group}/{option}.yaml" for group, option in OPTIONS}
     assert set(FILES) == expected
@@ -56,7 +61,7 @@ def test_every_key_carries_a_comment_that_says_more_than_its_name(name):
         heads_a_block = not value.strip()
         if line.startswith("#") or not colon or heads_a_block or key == "defaults" or key.startswith("  - data"):
             continue
-        if name == "train.yaml" and key.startswith("  - ") and "experiment" not in key:
+        if name in ("train.yaml", "memory.yaml") and key.startswith("  - ") and "experiment" not in key:
             continue  # the file that is chosen there explains itself
         assert len(comment.strip()) > 1, f"{name}:{number}: {line!r} has no comment"
         assert comment.strip() != key.strip(), f"{name}:{number}: {line!r}"
@@ -80,27 +85,54 @@ def test_a_command_s_file_holds_exactly_the_keys_and_defaults_of_its_schema(comm
 
 @pytest.mark.parametrize(("group", "option"), [pair for pair in OPTIONS if pair[0] != "experiment"])
 def test_an_option_s_file_holds_exactly_the_keys_of_its_schema(group, option):
-    node = getattr(SCHEMAS["train"](), group)
-    schema = GROUP_SCHEMAS.get((group, option), type(node))
+    node = type(getattr(SCHEMAS["train"](), group))
+    some_have_their_own = group in {of_group for of_group, _ in GROUP_SCHEMAS}
+    schema = GROUP_SCHEMAS.get((group, option), node.__mro__[-2] if some_have_their_own else node)
     assert list(content(f"{group}/{option}.yaml")) == [item.name for item in dataclasses.fields(schema)]
 
 
-def test_train_yaml_holds_exactly_the_keys_of_its_schema():
-    nodes = {choice.name for choice in default_choices("train")}
-    items = [item.name for item in dataclasses.fields(SCHEMAS["train"])]
-    assert nodes - {"experiment"} == {
-        name for name in items if dataclasses.is_dataclass(getattr(SCHEMAS["train"](), name))
-    }
-    assert list(content("train.yaml")) == [name for name in items if name not in nodes]
+@pytest.mark.parametrize("command", COMPOSING_COMMANDS)
+def test_the_file_of_a_command_with_groups_holds_exactly_the_keys_of_its_schema(command):
+    nodes = {choice.name for choice in default_choices(command)}
+    schema = SCHEMAS[command]
+    items = [item.name for item in dataclasses.fields(schema)]
+    assert nodes - {"experiment"} == {name for name in items if dataclasses.is_dataclass(getattr(schema(), name))}
+    assert list(content(f"{command}.yaml")) == [name for name in items if name not in nodes]
 
 
-def test_defaults_of_the_dataclasses_are_those_that_train_composes():
-    assert plain(composition.compose("train", [])) == dataclasses.asdict(SCHEMAS["train"]())
+@pytest.mark.parametrize("command", COMPOSING_COMMANDS)
+def test_defaults_of_the_dataclasses_are_those_that_a_command_composes(command):
+    assert plain(composition.compose(command, [])) == dataclasses.asdict(SCHEMAS[command]())
+
+
+def test_what_training_and_its_memory_have_in_common_has_the_same_defaults():
+    train, memory = composition.compose("train", []), composition.compose("memory", [])
+    for group in composition.config_groups("memory"):
+        assert plain(train[group]) == plain(memory[group])
+    assert memory.frames == train.data.crop_frames
+    assert memory.num_bins == train.features.num_bins
+    assert (memory.precision, memory.channels_last) == (train.trainer.precision, train.trainer.channels_last)
+
+
+def test_a_command_has_the_groups_of_its_file_alone():
+    assert sorted(composition.config_groups("memory")) == ["loss", "memory", "model", "optim"]
+    assert set(composition.config_groups("memory")) < set(GROUPS)
+    assert composition.config_groups("models") == composition.config_groups("embed") == {}
+
+
+@pytest.mark.parametrize("option", GROUPS["memory"])
+def test_a_command_and_a_group_of_one_name_do_not_get_in_each_other_s_way(option):
+    assert composition.compose("memory", [f"memory={option}", "frames=7"]).memory.strategy == option
+    assert composition.compose("memory", [f"memory={option}", "frames=7"]).frames == 7
+    assert composition.compose("train", [f"memory={option}"]).memory.strategy == option
 
 
 def test_the_schemas_of_options_have_the_defaults_of_their_files():
     for (group, option), schema in GROUP_SCHEMAS.items():
-        assert content(f"{group}/{option}.yaml") == dataclasses.asdict(schema()), (group, option)
+        expected = dataclasses.asdict(schema())
+        if group == "model":  # one schema for the networks of a family
+            expected["name"] = option
+        assert content(f"{group}/{option}.yaml") == expected, (group, option)
 
 
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
@@ -128,6 +160,21 @@ def test_there_is_an_option_for_every_network_of_the_registry_and_for_no_other()
     assert all(content(f"model/{option}.yaml")["name"] == option for option in GROUPS["model"])
 
 
+@pytest.mark.parametrize("option", GROUPS["model"])
+def test_a_network_s_file_says_how_many_parameters_it_has(option):
+    heading = (CONF / "model" / f"{option}.yaml").read_text(encoding="utf-8").splitlines()[0]
+    with torch.device("meta"):
+        network = build_model(option)
+    count = sum(parameter.numel() for parameter in network.parameters())
+    assert heading.endswith(f"; {count / 1e6:.2f} M parameters.")
+
+
+@pytest.mark.parametrize("option", GROUPS["model"])
+def test_a_network_s_file_has_all_options_of_its_family_and_no_other(option):
+    parameters = set(inspect.signature(NETWORKS[option].build).parameters)
+    assert set(content(f"model/{option}.yaml")) == {"name"} | parameters - {"num_bins"}  # that is features.num_bins
+
+
 @pytest.mark.parametrize("command", sorted(SCHEMAS))
 def test_plain_text_reading_finds_every_key_with_its_default_and_comment(command):
     entries = described_keys(command)
@@ -143,11 +190,13 @@ def test_key_types_knows_every_key_of_every_option(command):
     composed = set(leaves(plain(composition.compose(command, []))))
     assert composed <= set(key_types(command))
     if command == "train":
-        assert set(key_types(command)) - composed == {"optim.beta1", "optim.beta2", "optim.eps"}
+        of_others = "beta1 beta2 eps block_size min_8bit_size backend".split()
+        assert set(key_types(command)) - composed == {f"optim.{key}" for key in of_others}
 
 
 def test_options_are_listed_by_number():
-    assert GROUPS["model"][:4] == ["resnet10", "resnet18", "resnet34", "resnet50"]
+    resnets = [option for option in GROUPS["model"] if option.startswith("resnet")]
+    assert resnets[:4] == ["resnet10", "resnet18", "resnet34", "resnet50"]
 
 
 def test_what_is_required_is_so_in_schema_and_file():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from svtoolkit.composition.conf_files import command_dir, conf_dir, config_groups
@@ -35,6 +35,7 @@ def compose(command: str, overrides: list[str]) -> Any:
     from hydra import initialize_config_dir
 
     _register_schemas()
+    _show_groups(command)
     plain = [_as_it_stands(command, override) for override in overrides]
     with initialize_config_dir(str(command_dir(command)), version_base="1.3"):
         try:
@@ -98,9 +99,22 @@ def _register_schemas() -> None:
     store = ConfigStore.instance()
     for command, schema in SCHEMAS.items():
         # An option can only be merged onto what all options of its group share, not onto the default option.
-        shared = {group: option.__mro__[1]() for (group, _), option in GROUP_SCHEMAS.items()}
-        own = {item.name for item in fields(schema)}
+        shared = {group: option.__mro__[-2]() for (group, _), option in GROUP_SCHEMAS.items()}
+        own = {item.name for item in fields(schema) if is_dataclass(item.default_factory)}
         node = schema(**{group: base for group, base in shared.items() if group in own})
         store.store(name=f"{command}_schema", node=node, provider="svtoolkit")
+
+
+def _show_groups(command: str) -> None:
+    """Register the schemas of the options that a command composes, and take the others out of Hydra's sight.
+
+    Else `svt embed model=x` would choose the option x of the group of that name, as with the files (``command_dir``).
+    """
+    from hydra.core.config_store import ConfigStore
+
+    store, groups = ConfigStore.instance(), config_groups(command)
     for (group, option), schema in GROUP_SCHEMAS.items():
-        store.store(group=group, name=f"{option}_schema", node=schema, provider="svtoolkit")
+        if group in groups:
+            store.store(group=group, name=f"{option}_schema", node=schema, provider="svtoolkit")
+        else:
+            store.repo.pop(group, None)

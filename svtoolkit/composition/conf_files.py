@@ -46,12 +46,9 @@ def command_dir(command: str) -> Path:
 
 def config_groups(command: str) -> dict[str, list[str]]:
     """Configuration groups that a command composes -> their options, read from the folders of conf/."""
-    if command_dir(command) != conf_dir():
-        return {}
     return {
-        folder.name: sorted((file.stem for file in folder.glob("*.yaml")), key=_by_number)
-        for folder in sorted(conf_dir().iterdir())
-        if folder.is_dir() and folder.name != "commands"
+        group: sorted((file.stem for file in (conf_dir() / group).glob("*.yaml")), key=_by_number)
+        for group in sorted(choice.name for choice in default_choices(command))
     }
 
 

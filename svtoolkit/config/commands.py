@@ -1,10 +1,18 @@
-"""Schemas of the commands beside `svt train`, whose keys stand in one file each."""
+"""Schemas of the commands beside `svt train`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from svtoolkit.config.required import REQUIRED
+from svtoolkit.config.training import (
+    LossConfig,
+    MemoryConfig,
+    ModelConfig,
+    OptimConfig,
+    ResNetConfig,
+    SGDConfig,
+)
 
 
 @dataclass
@@ -149,3 +157,39 @@ class VerifyConfig:
     """Decision threshold; None: the one stored with the model."""
     channel: int | None = None
     resample: bool = False
+
+
+@dataclass
+class MemoryCommandConfig:
+    """`svt memory`."""
+
+    frames: int = 200
+    batch_size: int = 64
+    """Utterances that are in memory at once."""
+    precision: str = "fp32"
+    num_classes: int = 17982
+    """Training speakers x speeds."""
+    num_bins: int = 80
+    channels_last: bool = True
+    budget_gib: float = 11.0
+    """Memory that the largest batch is to fit in."""
+    device: str = "auto"
+    """auto or cpu: foreseen without arithmetic; cuda: run there."""
+    format: str = "table"
+    """table or json."""
+    model: ModelConfig = field(default_factory=ResNetConfig)
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+    optim: OptimConfig = field(default_factory=SGDConfig)
+
+
+@dataclass
+class ModelsConfig:
+    """`svt models`."""
+
+    names: list[str] = field(default_factory=list)
+    """Names or patterns such as revnet*; none: all."""
+    frames: int = 200
+    num_bins: int = 80
+    format: str = "table"
+    """table or json."""

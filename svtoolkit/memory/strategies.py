@@ -48,9 +48,7 @@ def apply_strategy(
             "choose memory=store, or a network such as model=revnet57 or model=df_revnet89"
         )
     if not sequences and exact == "always":
-        raise UserError(
-            "memory.exact=always concerns reversible stages, and this network has none; leave it at auto"
-        )
+        raise UserError("memory.exact=always concerns reversible stages, and this network has none; leave it at auto")
     recompute = bool(sequences) and strategy != "store"
     for module in network.modules():
         if isinstance(module, Chain):

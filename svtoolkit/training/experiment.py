@@ -22,10 +22,10 @@ from svtoolkit.data.training_set import TrainingSet
 from svtoolkit.device import autocast, choose_device
 from svtoolkit.errors import UserError
 from svtoolkit.features import FrontEnd, build_front_end
-from svtoolkit.losses import MarginSchedule, build_head
-from svtoolkit.models import build_model
-from svtoolkit.optim import LearningRateSchedule, build_optimizer
+from svtoolkit.losses import MarginSchedule
+from svtoolkit.optim import LearningRateSchedule
 from svtoolkit.scoring.extraction import EmbeddingExtractor
+from svtoolkit.training.assembly import build_trainable
 from svtoolkit.training.exp_dir import CHECKPOINTS, LOGS, VALIDATION, find_state, log_file, open_history, write_config
 from svtoolkit.training.loader import load_crops
 from svtoolkit.training.loop import Plan, TrainingLoop
@@ -177,23 +177,21 @@ class Experiment:
 
     def _build_step(self, micro_batch: int) -> OptimizerStep:
         config = self.config
-        network = build_model(num_bins=config.features.num_bins, **asdict(config.model))
-        head = build_head(
-            config.loss.name,
-            embedding_dim=config.model.embedding_dim,
+        network, head, optimizer, _ = build_trainable(
+            config.model,
+            config.memory,
+            config.loss,
+            config.optim,
+            num_bins=config.features.num_bins,
             num_classes=self.training_set.num_classes,
-            margin=config.loss.margin,
-            scale=config.loss.scale,
+            device=self.device,
+            channels_last=config.trainer.channels_last,
         )
-        network, head = network.to(self.device), head.to(self.device)
-        if config.trainer.channels_last:
-            network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        parameters = [*network.parameters(), *head.parameters()]
         return OptimizerStep(
             self.front_end,
-            network.train(),
+            network,
             head,
-            build_optimizer(parameters, **asdict(config.optim)),
+            optimizer,
             self.spec_augment,
             device=self.device,
             precision=config.trainer.precision,

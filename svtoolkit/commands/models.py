@@ -1,0 +1,58 @@
+"""svt models: the networks of the registry with their sizes, their work and their memory."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict
+
+from tqdm import tqdm
+
+from svtoolkit.config import ModelsConfig
+from svtoolkit.errors import UserError
+from svtoolkit.training.model_survey import NetworkFacts, match_names, survey_networks
+
+COLUMNS = ("family", "layers", "params/M", "GMAC", "pooled", "embedding", "memory", "GiB/utt")
+ROW = "{:<{width}}  {:<9}  {:>6}  {:>8}  {:>6}  {:>6}  {:>9}  {:<10}  {:>7}"
+
+
+def run(config: ModelsConfig, typed: str) -> int:
+    """Print a row a network as they come, or all as JSON."""
+    if config.format not in ("table", "json"):
+        raise UserError(f"format is {config.format!r}, expected table or json")
+    names = match_names(config.names)
+    networks = survey_networks(names, frames=config.frames, num_bins=config.num_bins)
+    with tqdm(networks, total=len(names), unit="network", desc="models", leave=False, dynamic_ncols=True) as bar:
+        if config.format == "table":
+            _print_table(bar, max(map(len, names)))
+            bar.write(_legend(config), file=sys.stdout)
+        else:
+            listed = [asdict(facts) for facts in bar]
+            print(json.dumps({"frames": config.frames, "num_bins": config.num_bins, "networks": listed}, indent=2))
+    return 0
+
+
+def _print_table(bar: Iterable[NetworkFacts], width: int) -> None:
+    tqdm.write(ROW.format("network", *COLUMNS, width=width), file=sys.stdout)
+    for facts in bar:
+        row = ROW.format(
+            facts.name,
+            facts.family,
+            facts.layers,
+            f"{facts.parameters / 1e6:.2f}",
+            f"{facts.macs / 1e9:.2f}",
+            facts.pooled_dim,
+            facts.embedding_dim,
+            facts.strategy,
+            f"{facts.bytes_per_utterance / 2**30:.4f}",
+            width=width,
+        )
+        tqdm.write(row, file=sys.stdout)
+
+
+def _legend(config: ModelsConfig) -> str:
+    return (
+        f"GMAC and GiB of an utterance of {config.frames} frames and {config.num_bins} bins; GiB: one more in a large "
+        "batch, float32 training step of the network alone, memory=auto; `svt memory` has the rest"
+    )

@@ -1,0 +1,193 @@
+"""A training step under the ledger: any network, loss and optimizer, handed in as callables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from svtoolkit.memory.ledger import Change, MemoryLedger
+from svtoolkit.memory.step_report import (
+    ACTIVATIONS,
+    BACKWARD,
+    BUFFERS,
+    FORWARD,
+    GRADIENTS,
+    INPUT,
+    OPTIMIZER,
+    OPTIMIZER_STATE,
+    OTHER,
+    WEIGHTS,
+    AllocatorPeak,
+    MemoryReport,
+    report_step,
+)
+
+
+def measure_step(
+    modules: Sequence[nn.Module],
+    forward: Callable[[], Tensor],
+    *,
+    inputs: Sequence[Tensor] = (),
+    optimizer: torch.optim.Optimizer | None = None,
+    backward: Callable[[Tensor], object] = Tensor.backward,
+    update: Callable[[], object] | None = None,
+    warm_up: int = 1,
+    block: int = 1,
+    progress: Callable[[str], object] = lambda phase: None,
+) -> MemoryReport:
+    """Run training steps and count the memory of the last one.
+
+    Under FakeTensorMode (where modules, optimizer and inputs have to be made) nothing is computed, and the result is
+    that of the same step on real tensors. On CUDA the peak of the allocator is read beside it.
+
+    Args:
+        modules: what is trained, all on one device; weights and buffers are theirs.
+        forward: the forward pass up to the loss.
+        inputs: the batch that ``forward`` works on.
+        optimizer: its state is recognised in it; without one the step ends with the gradients.
+        backward: of the loss.
+        update: of the weights; default ``optimizer.step``.
+        warm_up: steps before the one that counts, after which there is optimizer state.
+        block: as for ``MemoryLedger``.
+        progress: called with the phase that begins, once for each phase of each step.
+    """
+    device = next(parameter.device for module in modules for parameter in module.parameters())
+    step = _Step(modules, forward, backward, update or (optimizer.step if optimizer else lambda: None), progress)
+    with MemoryLedger(device.type, block=block) as ledger:
+        labels = _Labels(ledger, modules, inputs, optimizer)
+        labels.note()
+        for _ in range(warm_up):
+            for _ in step.phases():
+                pass
+        step.drop_gradients()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+            torch.cuda.reset_peak_memory_stats(device)
+        labels.note()
+        before = ledger.live()
+        changes: dict[str, Sequence[Change]] = {}
+        begin = len(ledger.changes)
+        for phase in step.phases():
+            end = len(ledger.changes)
+            changes[phase] = ledger.changes[begin:end]
+            labels.note_end_of(phase)
+            begin = end
+        allocator = _allocator_peak(device) if device.type == "cuda" else None
+    return report_step(before, changes, labels.kinds(before), allocator)
+
+
+class _Step:
+    """One training step in its three phases."""
+
+    def __init__(
+        self,
+        modules: Sequence[nn.Module],
+        forward: Callable[[], Tensor],
+        backward: Callable[[Tensor], object],
+        update: Callable[[], object],
+        progress: Callable[[str], object],
+    ) -> None:
+        self.modules = modules
+        self.forward = forward
+        self.backward = backward
+        self.update = update
+        self.progress = progress
+
+    def phases(self) -> Iterator[str]:
+        """Yields each phase when it has run."""
+        self.drop_gradients()
+        self.progress(FORWARD)
+        loss = self.forward()
+        yield FORWARD
+        self.progress(BACKWARD)
+        self.backward(loss)
+        del loss
+        yield BACKWARD
+        self.progress(OPTIMIZER)
+        self.update()
+        yield OPTIMIZER
+
+    def drop_gradients(self) -> None:
+        for module in self.modules:
+            module.zero_grad(set_to_none=True)
+
+
+class _Labels:
+    """What every storage of the step turns out to be for."""
+
+    def __init__(
+        self,
+        ledger: MemoryLedger,
+        modules: Sequence[nn.Module],
+        inputs: Iterable[Tensor],
+        optimizer: torch.optim.Optimizer | None,
+    ) -> None:
+        self.ledger = ledger
+        self.modules = modules
+        self.inputs = inputs
+        self.optimizer = optimizer
+        self._kinds: dict[int, str] = {}
+        self._stored: set[int] = set()
+
+    def note(self) -> None:
+        """Label what is there now and says itself what it is for."""
+        parameters = [parameter for module in self.modules for parameter in module.parameters()]
+        self._label(WEIGHTS, parameters)
+        self._label(BUFFERS, [buffer for module in self.modules for buffer in module.buffers()])
+        self._label(INPUT, self.inputs)
+        self._label(OPTIMIZER_STATE, _tensors_of_optimizer(self.optimizer))
+        self._label(GRADIENTS, [parameter.grad for parameter in parameters if parameter.grad is not None])
+
+    def note_end_of(self, phase: str) -> None:
+        if phase == FORWARD:
+            self._stored = set(self.ledger.live())
+        self.note()
+
+    def kinds(self, before: Mapping[int, int]) -> dict[int, str]:
+        """Number of a storage -> kind; what is missing is transient.
+
+        Args:
+            before: storages that were there when the step began.
+        """
+        others = dict.fromkeys(before, OTHER)
+        return dict.fromkeys(self._stored, ACTIVATIONS) | others | self._kinds
+
+    def _label(self, kind: str, tensors: Iterable[Tensor]) -> None:
+        for number in self.ledger.count(tensors):
+            self._kinds.setdefault(number, kind)
+
+
+def _tensors_of_optimizer(optimizer: torch.optim.Optimizer | None) -> list[Tensor]:
+    """All that an optimizer holds, but for what it optimizes."""
+    if optimizer is None:
+        return []
+    held = {name: value for name, value in vars(optimizer).items() if name != "param_groups"}
+    return list(_tensors_in(held, set()))
+
+
+def _tensors_in(value: Any, seen: set[int]) -> Iterator[Tensor]:
+    """Tensors in nested mappings, sequences and dataclasses."""
+    if isinstance(value, Tensor):
+        yield value
+        return
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    parts: Iterable[Any] = ()
+    if isinstance(value, Mapping):
+        parts = value.values()
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        parts = value
+    elif is_dataclass(value) and not isinstance(value, type):
+        parts = [getattr(value, item.name) for item in fields(value)]
+    for part in parts:
+        yield from _tensors_in(part, seen)
+
+
+def _allocator_peak(device: torch.device) -> AllocatorPeak:
+    torch.cuda.synchronize(device)
+    return AllocatorPeak(torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device))

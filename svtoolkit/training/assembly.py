@@ -1,0 +1,61 @@
+"""Network, head and optimizer as a training step takes them: of `svt train`, and of `svt memory`, which foresees it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from svtoolkit.config import LossConfig, MemoryConfig, ModelConfig, OptimConfig
+from svtoolkit.losses import ClassificationHead, build_head
+from svtoolkit.memory import apply_strategy
+from svtoolkit.models import build_model
+from svtoolkit.optim import build_optimizer
+
+
+class Trainable(NamedTuple):
+    """What a step changes, on its device and in training mode, the optimizer of all of it, and the memory strategy
+    that is in force: store or reversible.
+    """
+
+    network: nn.Module
+    head: ClassificationHead
+    optimizer: torch.optim.Optimizer
+    strategy: str
+
+
+def build_trainable(
+    model: ModelConfig,
+    memory: MemoryConfig,
+    loss: LossConfig,
+    optim: OptimConfig,
+    *,
+    num_bins: int,
+    num_classes: int,
+    device: torch.device,
+    channels_last: bool,
+) -> Trainable:
+    """Fresh weights; ``channels_last`` is the memory layout of the network's convolutions.
+
+    Raises:
+        UserError: as the builders of the parts.
+    """
+    network = build_model(num_bins=num_bins, **asdict(model))
+    strategy = apply_strategy(network, **asdict(memory))
+    head = build_head(
+        loss.name,
+        embedding_dim=model.embedding_dim,
+        num_classes=num_classes,
+        margin=loss.margin,
+        scale=loss.scale,
+    )
+    if device.type != "cpu":  # there they were made, and tensors of FakeTensorMode refuse Module.to altogether
+        network, head = network.to(device), head.to(device)
+    if channels_last:
+        for weight in network.parameters():
+            if weight.dim() == 4:
+                weight.data = weight.data.to(memory_format=torch.channels_last)
+    parameters = [*network.parameters(), *head.parameters()]
+    return Trainable(network.train(), head, build_optimizer(parameters, **asdict(optim)), strategy)

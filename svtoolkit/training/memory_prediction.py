@@ -1,0 +1,177 @@
+"""The memory of a training step, foreseen without arithmetic or measured on a card; needs neither corpus nor disk.
+
+Not counted, since none of it grows with the depth of a network: waveforms and filter bank, the copy of BatchNorm's
+statistics that a step goes back to, and all that ``MemoryLedger`` cannot see.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from svtoolkit.config import MemoryCommandConfig
+from svtoolkit.device import autocast, choose_device
+from svtoolkit.errors import UserError
+from svtoolkit.memory.measurement import measure_step
+from svtoolkit.memory.step_report import PHASES, MemoryReport
+from svtoolkit.training.assembly import build_trainable
+
+
+@dataclass(frozen=True)
+class StepMemory:
+    """Memory of a step on a whole batch and, where that is more than one utterance, on a single one.
+
+    Attributes:
+        strategy: what becomes of the activations: store or reversible.
+    """
+
+    batch_size: int
+    strategy: str
+    whole: MemoryReport
+    single: MemoryReport | None
+
+    @property
+    def bytes_per_utterance(self) -> float | None:
+        """(peak of the whole batch - peak of one utterance) / (batch_size - 1), of the phase where that is most.
+
+        Forward and backward pass grow with the batch, the optimizer step does not: with few utterances and many
+        weights it may hold the peak. None where only one utterance was measured.
+        """
+        slopes = self._slopes()
+        return max(slopes.values()) if slopes else None
+
+    def largest_batch(self, budget_bytes: float) -> int | None:
+        """Most utterances whose step stays within the budget if every phase goes on growing as measured; 0: none.
+
+        None where only one utterance was measured.
+        """
+        if self.single is None:
+            return None
+        fits = []
+        for phase, slope in self._slopes().items():
+            room = budget_bytes - self.single.phase_peaks[phase]
+            if room < 0:
+                return 0
+            if slope > 0:
+                fits.append(1 + math.floor(room / slope))
+        return min(fits)
+
+    def _slopes(self) -> dict[str, float]:
+        if self.single is None:
+            return {}
+        one, more = self.single.phase_peaks, self.whole.phase_peaks
+        return {phase: (more[phase] - one[phase]) / (self.batch_size - 1) for phase in PHASES}
+
+
+def predict_memory(config: MemoryCommandConfig, progress: Callable[[str], object] = lambda phase: None) -> StepMemory:
+    """Memory of the training step that ``config`` describes.
+
+    On FakeTensorMode's tensors, which have sizes and nothing else; with a CUDA device the step is really run there.
+
+    Args:
+        progress: called with the phase that begins, ``count_phases(config)`` times.
+
+    Raises:
+        UserError: a number out of range, an unknown name, a device that is not there or too small.
+    """
+    _check(config)
+    device = choose_device("cpu" if config.device == "auto" else config.device)
+    autocast(device, config.precision)  # refuses an unknown precision before any work
+    with nullcontext() if device.type == "cuda" else FakeTensorMode():
+        step = _Step(config, device)
+        step.make_optimizer_state()
+        try:
+            whole = step.measure(config.batch_size, progress)
+            single = step.measure(1, progress) if config.batch_size > 1 else None
+        except torch.OutOfMemoryError as error:
+            raise UserError(
+                f"batch_size is {config.batch_size}, which {device} has no memory for; lower it, or foresee the step "
+                "with device=cpu"
+            ) from error
+        except ValueError as error:  # BatchNorm's, of a map with a single value
+            raise UserError(
+                f"frames={config.frames} num_bins={config.num_bins} is too little for one utterance alone: {error}"
+            ) from error
+    return StepMemory(config.batch_size, step.strategy, whole, single)
+
+
+def count_phases(config: MemoryCommandConfig) -> int:
+    """Phases that ``predict_memory`` goes through."""
+    return len(PHASES) * (1 + _warm_up(config.device)) * (2 if config.batch_size > 1 else 1)
+
+
+def _warm_up(device: str) -> int:
+    """Steps before the one that counts: the first on a card is where libraries take workspace that they keep."""
+    return 1 if device.startswith("cuda") else 0
+
+
+def _check(config: MemoryCommandConfig) -> None:
+    for key in ("frames", "batch_size", "num_classes", "num_bins"):
+        value = getattr(config, key)
+        if value < 1:
+            raise UserError(f"{key} is {value}, expected 1 or more")
+    if not 0 < config.budget_gib < math.inf:
+        raise UserError(f"budget_gib is {config.budget_gib}, expected a finite number above 0")
+
+
+class _Step:
+    """The arithmetic of ``training.step.OptimizerStep`` on a batch that fits, without its look at the numbers."""
+
+    def __init__(self, config: MemoryCommandConfig, device: torch.device) -> None:
+        self.config = config
+        self.device = device
+        self.network, self.head, self.optimizer, self.strategy = build_trainable(
+            config.model,
+            config.memory,
+            config.loss,
+            config.optim,
+            num_bins=config.num_bins,
+            num_classes=config.num_classes,
+            device=device,
+            channels_last=config.channels_last,
+        )
+        self.head.margin = config.loss.margin
+        self.parameters = [p for module in (self.network, self.head) for p in module.parameters() if p.requires_grad]
+        self.scaler = torch.amp.GradScaler(device.type, enabled=config.precision == "fp16")
+        for group in self.optimizer.param_groups:
+            if group.get("foreach", False) is None:
+                group["foreach"] = True  # what torch chooses on CUDA, which is what is foreseen
+
+    def make_optimizer_state(self) -> None:
+        """As the first step of a run would, at a fraction of its time."""
+        for parameter in self.parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        self.optimizer.step()
+
+    def measure(self, batch_size: int, progress: Callable[[str], object]) -> MemoryReport:
+        config = self.config
+        features = torch.randn(batch_size, config.frames, config.num_bins, device=self.device)
+        labels = torch.zeros(batch_size, dtype=torch.int64, device=self.device)
+        return measure_step(
+            [self.network, self.head],
+            lambda: self._forward(features, labels),
+            inputs=[features, labels],
+            optimizer=self.optimizer,
+            update=self._update,
+            warm_up=_warm_up(self.device.type),
+            progress=progress,
+        )
+
+    def _forward(self, features: Tensor, labels: Tensor) -> Tensor:
+        with autocast(self.device, self.config.precision):
+            embeddings = self.network(features)
+        losses = self.head(embeddings, labels).losses
+        return self.scaler.scale(losses.sum() / len(losses))
+
+    def _update(self) -> None:
+        """Steps even where a real fp16 gradient overflows: its memory is what is asked for."""
+        self.scaler.unscale_(self.optimizer)
+        nn.utils.clip_grad_norm_(self.parameters, float("inf"))
+        self.optimizer.step()
+        self.scaler.update()
