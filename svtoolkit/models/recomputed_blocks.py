@@ -16,6 +16,7 @@ from svtoolkit.reversible.explicit import (
     Convolution,
     NormRelu,
     convolution_gradient,
+    has_hooks,
     is_plain,
     norm_gradient,
     normalised,
@@ -36,8 +37,8 @@ class ConvNormRelu(nn.Module):
         return F.relu(self.norm(self.conv(x)), inplace=True)
 
     def is_explicit(self) -> bool:
-        """Whether its layers are as they were built."""
-        return is_plain(self.conv, self.norm)
+        """Whether it and its layers are as they were built."""
+        return not has_hooks(self) and is_plain(self.conv, self.norm)
 
     def pull_back(
         self, x: Tensor, cotangent: Tensor, gradients: ParameterGradients, consume: Consume | None, needs_input: bool
@@ -81,8 +82,8 @@ class DoubleStem(nn.Module):
         return self.second(self.first(x))
 
     def is_explicit(self) -> bool:
-        """Whether its layers are as they were built."""
-        return self.first.is_explicit() and self.second.is_explicit()
+        """Whether it and its layers are as they were built."""
+        return not has_hooks(self) and self.first.is_explicit() and self.second.is_explicit()
 
     def pull_back(
         self, x: Tensor, cotangent: Tensor, gradients: ParameterGradients, consume: Consume | None, needs_input: bool
@@ -107,8 +108,9 @@ class _RecomputedResidual(nn.Module):
         return [(getattr(self, f"conv{number}"), getattr(self, f"bn{number}")) for number in names]
 
     def is_explicit(self) -> bool:
-        """Whether its layers are as they were built."""
-        return is_plain(*self.shortcut, *(layer for pair in self._layers() for layer in pair))
+        """Whether it and its layers are as they were built."""
+        layers = (layer for pair in self._layers() for layer in pair)
+        return not has_hooks(self, self.shortcut) and is_plain(*self.shortcut, *layers)
 
     def pull_back(
         self, x: Tensor, cotangent: Tensor, gradients: ParameterGradients, consume: Consume | None, needs_input: bool

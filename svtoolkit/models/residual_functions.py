@@ -19,6 +19,7 @@ from svtoolkit.reversible.explicit import (
     NormRelu,
     batch_norm,
     convolution_gradient,
+    has_hooks,
     is_plain,
     norm_gradient,
     normalised,
@@ -49,8 +50,10 @@ class PreActivationFunction(nn.Sequential):
         return [unit for unit in self if isinstance(unit, PreActivation)]
 
     def is_explicit(self) -> bool:
-        """Whether its layers are as they were built."""
-        return all(is_plain(unit.norm, unit.conv) for unit in self._units())
+        """Whether it and its layers are as they were built."""
+        return not has_hooks(self, *self) and all(
+            type(unit) is PreActivation and is_plain(unit.norm, unit.conv) for unit in self
+        )
 
     def pull_back(
         self, x: Tensor, cotangent: Tensor, gradients: ParameterGradients, consume: Consume | None, needs_input: bool
@@ -121,6 +124,8 @@ class DepthFirstFunction(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, channels, bins, frames) -> the same shape, float32 or wider."""
+        if not self._is_plain():
+            return self._layer_by_layer(x)
         wide = F.relu(self.norm1(x), inplace=True)
         # Each group reads its own link of a chain of aliases, the first group the last link: autograd then adds their
         # gradients first group to last, the order of pull_back. Rounding depends on it.
@@ -142,13 +147,23 @@ class DepthFirstFunction(nn.Module):
         assert result is not None
         return result
 
+    def _layer_by_layer(self, x: Tensor) -> Tensor:
+        """For layers that were replaced (SyncBatchNorm, say) or have hooks: each is called, on all hidden channels."""
+        value = self.conv1(F.relu(self.norm1(x)))
+        value = self.conv2(F.relu(self.norm2(value)))
+        value = self.conv3(F.relu(self.norm3(value)))
+        return value.to(torch.promote_types(value.dtype, torch.float32))
+
     @staticmethod
     def _normalised(norm: nn.BatchNorm2d, x: Tensor, rows: slice) -> Tensor:
         return batch_norm(norm, x, norm.weight[rows], norm.bias[rows], rows=rows, tracked=norm.track_running_stats)
 
-    def is_explicit(self) -> bool:
-        """Whether its layers are as they were built."""
+    def _is_plain(self) -> bool:
         return is_plain(self.norm1, self.conv1, self.norm2, self.conv2, self.norm3, self.conv3)
+
+    def is_explicit(self) -> bool:
+        """Whether it and its layers are as they were built."""
+        return not has_hooks(self) and self._is_plain()
 
     def pull_back(
         self, x: Tensor, cotangent: Tensor, gradients: ParameterGradients, consume: Consume | None, needs_input: bool

@@ -8,12 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
-from svtoolkit.reversible.coupling import Record, ReversibleSequence, layout_of, split_streams
+from svtoolkit.reversible.coupling import Record, ReversibleSequence, layout_of, refuse_in_place, split_streams
 from svtoolkit.reversible.explicit import has_hooks
 from svtoolkit.reversible.pullback import pull_back
-from svtoolkit.reversible.recomputation import AutocastState, ParameterGradients, RandomState
+from svtoolkit.reversible.recomputation import AutocastState, ModuleState, ParameterGradients, RandomState
 
 
 class Chain(nn.Sequential):
@@ -47,10 +46,12 @@ def run_in_chain(modules: Iterable[nn.Module], x: Tensor) -> Tensor:
 
 
 def _run(modules: list[nn.Module], x: Tensor) -> Tensor:
-    parameters = [p for p in nn.ModuleList(modules).parameters() if p.requires_grad]
-    if modules and torch.is_grad_enabled() and (parameters or x.requires_grad):
-        _refuse_sharded(parameters)
-        return _Recomputed.apply(modules, x, *parameters)
+    if modules and torch.is_grad_enabled():
+        state = ModuleState(modules)
+        parameters = [parameter for parameter in state.parameters if parameter.requires_grad]
+        if parameters or x.requires_grad:
+            _refuse_sharded(parameters)
+            return _Recomputed.apply(modules, state, x, *parameters)
     for module in modules:
         x = module(x)
     return x
@@ -64,8 +65,8 @@ class _Recomputed(torch.autograd.Function):
     """Forward keeps the cuts on the context itself: backward gives each back as soon as it has been used."""
 
     @staticmethod
-    def forward(ctx: Any, modules: list[nn.Module], x: Tensor, *parameters: nn.Parameter) -> Tensor:
-        ctx.modules, ctx.parameters = modules, parameters
+    def forward(ctx: Any, modules: list[nn.Module], state: ModuleState, x: Tensor, *parameters: nn.Parameter) -> Tensor:
+        ctx.modules, ctx.state, ctx.parameters = modules, state, parameters
         ctx.autocast = AutocastState.capture(x.device)
         cuts: list[Tensor | None] = []
         records: list[Record | RandomState | None] = []
@@ -76,19 +77,24 @@ class _Recomputed(torch.autograd.Function):
                 before = value
                 value, record = _evaluate(module, before)
                 is_needed = not isinstance(record, Record) or (records and isinstance(records[-1], Record))
-                cuts.append(before if is_needed else None)
+                cuts.append(before.detach() if is_needed else None)
                 records.append(record)
                 del before
         cuts.append(value.detach() if isinstance(records[-1], Record) else None)
         # The ends belong to others, too. The first is small and autograd's to guard; the last is to go early.
-        ctx.save_for_backward(cuts[0])
+        ctx.save_for_backward(None if cuts[0] is None else x)
         cuts[0] = None
-        ctx.cuts, ctx.records, ctx.version = cuts, records, value._version
+        ctx.cuts, ctx.records, ctx.versions = cuts, records, _versions(cuts)
         return value
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        with torch.no_grad():
+            gradients = _Recomputed._gradients(ctx, upstream[0])
+        return gradients if not torch.is_grad_enabled() else _differentiable_once(gradients)
+
+    @staticmethod
+    def _gradients(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.cuts is None:
             raise RuntimeError(
                 "a recomputed chain was to be differentiated a second time after its cuts were freed; "
@@ -97,17 +103,19 @@ class _Recomputed(torch.autograd.Function):
         cuts = list(ctx.cuts)
         if not _graph_is_kept():
             ctx.cuts = None
-        (cuts[0],) = ctx.saved_tensors
-        if cuts[-1] is not None and cuts[-1]._version != ctx.version:
+        if _versions(cuts) != ctx.versions:
             raise RuntimeError(
                 "the result of a recomputed chain was modified in place before its gradient was computed; "
                 "modify a clone of it"
             )
+        ctx.state.check()
+        (cuts[0],) = ctx.saved_tensors
         gradients = ParameterGradients(ctx.parameters)
-        needs_input = ctx.needs_input_grad[1]
-        cotangent: Tensor | None = upstream[0].clone()  # the engine's own must not be overwritten
-        with torch.no_grad(), ctx.autocast.restored():
-            for position in reversed(range(len(ctx.modules))):
+        needs_input = ctx.needs_input_grad[2]
+        first = 0 if needs_input else _first_that_learns(ctx.modules, gradients)
+        cotangent: Tensor | None = upstream.clone()  # the engine's own must not be overwritten
+        with ctx.autocast.restored():
+            for position in reversed(range(first, len(ctx.modules))):
                 module, record = ctx.modules[position], ctx.records[position]
                 assert cotangent is not None
                 if isinstance(record, Record):
@@ -124,17 +132,47 @@ class _Recomputed(torch.autograd.Function):
                 cuts[position + 1] = None
                 with nullcontext() if record is None else record.restored():
                     cotangent = pull_back(
-                        module, cuts[position], cotangent, gradients, needs_input=needs_input or position > 0
+                        module, cuts[position], cotangent, gradients, needs_input=needs_input or position > first
                     )
-        return None, cotangent if needs_input else None, *gradients.in_order()
+        return None, None, cotangent if needs_input else None, *gradients.in_order()
 
 
 def _evaluate(module: nn.Module, x: Tensor) -> tuple[Tensor, Record | RandomState | None]:
-    if isinstance(module, ReversibleSequence) and not has_hooks(module):
+    if isinstance(module, ReversibleSequence) and module.is_invertible():
         return module.run(x)
-    state = RandomState(x.device)
+    state, version = RandomState(x.device), x._version
     value = module(x)
+    refuse_in_place(module, x, version)
     return value, state if state.is_consumed() else None
+
+
+def _versions(cuts: Iterable[Tensor | None]) -> list[int | None]:
+    return [None if cut is None else cut._version for cut in cuts]
+
+
+def _first_that_learns(modules: Iterable[nn.Module], gradients: ParameterGradients) -> int:
+    """Position of the first module with a parameter that is to have a gradient: there backward may end."""
+    learns = [any(gradients.wants(parameter) for parameter in module.parameters()) for module in modules]
+    return learns.index(True)
+
+
+def _differentiable_once(gradients: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
+    """The same gradients, which depend on something: second derivatives then reach the refusal instead of nothing."""
+    refusing = iter(_Refusal.apply(torch.empty(0, requires_grad=True), *(g for g in gradients if g is not None)))
+    return tuple(None if gradient is None else next(refusing) for gradient in gradients)
+
+
+class _Refusal(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, *gradients: Tensor) -> tuple[Tensor, ...]:
+        return gradients
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        raise RuntimeError(
+            "the gradient of a recomputed chain cannot be differentiated again; "
+            "second derivatives need stored activations"
+        )
 
 
 def _refuse_sharded(parameters: Iterable[nn.Parameter]) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
+from svtoolkit.reversible.explicit import has_hooks
 from svtoolkit.reversible.grid import largest_exact, snap, snap_
 from svtoolkit.reversible.pullback import pull_back
 from svtoolkit.reversible.recomputation import ParameterGradients, RandomState, autocast_is_on
@@ -91,8 +92,19 @@ class ReversibleSequence(nn.Sequential):
         self._has_warned = False
 
     def couplings(self) -> list[AdditiveCoupling]:
-        """The couplings in order."""
-        return [coupling for coupling in self if isinstance(coupling, AdditiveCoupling)]
+        """The couplings in order.
+
+        Raises:
+            TypeError: something else was put among them.
+        """
+        couplings = [coupling for coupling in self if isinstance(coupling, AdditiveCoupling)]
+        if len(couplings) < len(self):
+            raise TypeError("a reversible sequence is made of couplings and nothing else")
+        return couplings
+
+    def is_invertible(self) -> bool:
+        """Whether it and its couplings are as they were built: hooks and sub-classes are for autograd."""
+        return not has_hooks(self, *self) and all(type(coupling) is AdditiveCoupling for coupling in self)
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, channels, ...) -> the same, in float32 or wider under autocast and in exact mode.
@@ -111,16 +123,27 @@ class ReversibleSequence(nn.Sequential):
         return torch.cat([x1, x2], dim=1)
 
     def run(self, x: Tensor) -> tuple[Tensor, Record]:
-        """``forward`` without gradient, in place on copies of the halves, with what ``invert_`` needs."""
+        """``forward`` without gradient, in place on copies of the halves, with what ``invert_`` needs.
+
+        Raises:
+            ValueError: streams too narrow for the grid, or for being inverted without one.
+            RuntimeError: a residual function modified its input.
+        """
         record = self._begin(x)
+        if self.exact is None and record.bits is None and record.stream_dtype in (torch.float16, torch.bfloat16):
+            raise ValueError(
+                f"streams of {record.stream_dtype} cannot be recovered from their sums; "
+                "keep the weights in float32 and use autocast, or store the activations"
+            )
         y1, y2 = split_streams(x, record.stream_dtype)
         bits = record.bits
         if bits is not None:
             y1, y2 = snap_(y1, bits), snap_(y2, bits)
         for coupling in self.couplings():
             for function, source, target in ((coupling.f, y2, y1), (coupling.g, y1, y2)):
-                state = RandomState(source.device)
+                state, version = RandomState(source.device), source._version
                 target.add_(_on_grid(function(source), target.dtype, bits))
+                refuse_in_place(function, source, version)
                 record.random.append(state if state.is_consumed() else None)
                 if bits is not None:
                     self._watch(target)
@@ -190,6 +213,15 @@ class ReversibleSequence(nn.Sequential):
             )  # fmt: skip
 
 
+def refuse_in_place(module: nn.Module, x: Tensor, version: int) -> None:
+    """Raise RuntimeError where a module has modified its input, of which there is no second copy."""
+    if x._version != version:
+        raise RuntimeError(
+            f"{type(module).__name__} modifies its input in place, which nothing could be recomputed from; "
+            "begin it with a layer that does not (inplace=False)"
+        )
+
+
 def split_streams(x: Tensor, dtype: torch.dtype, layout: torch.memory_format | None = None) -> tuple[Tensor, Tensor]:
     """Copies of the two halves of the channels, in the memory format of ``x`` where no other is given."""
     layout = layout_of(x) if layout is None else layout
@@ -212,5 +244,5 @@ def _subtract_from(target: Tensor, bits: int | None) -> Callable[[Tensor], objec
 
 
 def _bits_for(largest: float, dtype: torch.dtype) -> int:
-    """Finest grid that holds twice the value."""
-    return math.floor(math.log2(largest_exact(dtype, 0) / (2 * largest))) if math.isfinite(largest) else 0
+    """Finest grid that holds twice the value; 0 where none does."""
+    return max(0, math.floor(math.log2(largest_exact(dtype, 0) / (2 * largest)))) if math.isfinite(largest) else 0

@@ -18,7 +18,7 @@ def is_plain(*layers: nn.Module) -> bool:
 
     Sub-classes (SyncBatchNorm, parametrised weights), biased convolutions and layers with hooks are not.
     """
-    return all(not has_hooks(layer) and (_is_plain_convolution(layer) or _is_plain_norm(layer)) for layer in layers)
+    return not has_hooks(*layers) and all(_is_plain_convolution(layer) or _is_plain_norm(layer) for layer in layers)
 
 
 def _is_plain_convolution(layer: nn.Module) -> bool:
@@ -29,10 +29,15 @@ def _is_plain_norm(layer: nn.Module) -> bool:
     return type(layer) is nn.BatchNorm2d and layer.affine
 
 
-def has_hooks(module: nn.Module) -> bool:
-    """Whether anything is hooked to the call of a module."""
-    return bool(
-        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+def has_hooks(*modules: nn.Module) -> bool:
+    """Whether anything is hooked to the call of a module, or put in its place."""
+    return any(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+        or "forward" in vars(module)
+        for module in modules
     )
 
 
@@ -116,8 +121,15 @@ def batch_norm(
         mean, variance = mean[rows], variance[rows]
     else:
         mean = variance = None
-    momentum = 0.0 if layer.momentum is None else layer.momentum
-    return F.batch_norm(x, mean, variance, weight, bias, use_batch, momentum, layer.eps)
+    return F.batch_norm(x, mean, variance, weight, bias, use_batch, _momentum(layer, tracked and use_batch), layer.eps)
+
+
+def _momentum(layer: nn.BatchNorm2d, is_moving: bool) -> float:
+    """Weight of this batch in the running statistics: 1 / number of batches where they are plain averages."""
+    if layer.momentum is not None:
+        return layer.momentum
+    count = layer.num_batches_tracked
+    return 1 / (float(count) + 1) if is_moving and count is not None else 0.0
 
 
 def normalised(layer: nn.BatchNorm2d, x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _NormBase
 
 
 def autocast_is_on(device: torch.device) -> bool:
@@ -72,18 +72,46 @@ def _content(state: Tensor | None) -> bytes:
 
 @contextmanager
 def untracked_statistics(module: nn.Module) -> Iterator[None]:
-    """BatchNorm layers in training mode normalise as ever and leave their running statistics alone.
+    """BatchNorm and InstanceNorm layers in training mode normalise as ever and leave their running statistics alone.
 
     Frozen ones (in eval mode) are not touched: they go on using their running statistics.
     """
-    layers = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.training and m.track_running_stats]
+    layers = [m for m in module.modules() if isinstance(m, _NormBase) and m.training and m.track_running_stats]
+    statistics = [(layer.running_mean, layer.running_var) for layer in layers]
     for layer in layers:
-        layer.track_running_stats = False
+        layer.track_running_stats, layer.running_mean, layer.running_var = False, None, None
     try:
         yield
     finally:
-        for layer in layers:
-            layer.track_running_stats = True
+        for layer, (mean, variance) in zip(layers, statistics, strict=True):
+            layer.track_running_stats, layer.running_mean, layer.running_var = True, mean, variance
+
+
+class ModuleState:
+    """Weights and modes of modules, which a second evaluation relies on."""
+
+    def __init__(self, modules: Iterable[nn.Module]) -> None:
+        self._modules = nn.ModuleList(modules)
+        self.parameters = list(self._modules.parameters())
+        self._weights, self._modes = self._read()
+
+    def _read(self) -> tuple[list[tuple[int, int]], list[bool]]:
+        weights = [(id(parameter), parameter._version) for parameter in self._modules.parameters()]
+        return weights, [module.training for module in self._modules.modules()]
+
+    def check(self) -> None:
+        """Raise RuntimeError where a weight or a mode is not what it was."""
+        weights, modes = self._read()
+        if weights != self._weights:
+            raise RuntimeError(
+                "a weight of a recomputed chain was modified or replaced before its gradient was computed; "
+                "call backward first"
+            )
+        if modes != self._modes:
+            raise RuntimeError(
+                "a recomputed chain went from training to evaluation mode, or back, before its gradient was computed; "
+                "call backward first"
+            )
 
 
 class ParameterGradients:

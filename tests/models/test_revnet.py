@@ -1,0 +1,267 @@
+"""RevNet and DF-RevNet: published sizes, shapes, and gradients that are the stored twin's, at any depth."""
+
+from __future__ import annotations
+
+import copy
+from functools import cache
+
+import pytest
+import torch
+from reversible_material import (
+    Step,
+    assert_bit_equal,
+    assert_recomputed,
+    norms_of,
+    one_step,
+    random_map,
+    relative_error,
+    settle_norms,
+)
+from torch import nn
+
+from svtoolkit.models import SpeakerNetwork, build_model
+from svtoolkit.models.recomputed_blocks import (
+    ConvNormRelu,
+    DoubleStem,
+    RecomputedBasicBlock,
+    RecomputedBottleneck,
+    SqueezedTransition,
+)
+from svtoolkit.models.registry import NETWORKS
+from svtoolkit.models.residual_functions import DepthFirstFunction, PreActivationFunction
+from svtoolkit.models.revnet import DFRevNetSpec, RevNetSpec
+from svtoolkit.reversible import AdditiveCoupling, Chain, ReversibleSequence
+
+torch.set_num_threads(1)
+
+# name: millions of parameters, type, couplings of the four stages, inputs of the embedding layer at 80 bins
+SIZES = {
+    "revnet_tiny": (0.63, "II", (1, 2, 3, 1), 1_280),
+    "revnet46": (6.75, "I", (1, 2, 4, 2), 6_000),
+    "revnet57": (6.11, "II", (2, 3, 5, 3), 6_000),
+    "revnet126": (14.99, "I", (2, 3, 22, 2), 7_680),
+    "revnet137": (14.22, "II", (3, 4, 23, 3), 7_680),
+    "revnet140": (15.82, "I", (2, 3, 14, 2), 24_000),
+    "revnet155": (16.47, "II", (3, 4, 15, 3), 24_000),
+    "revnet178": (18.31, "I", (2, 7, 31, 2), 7_680),
+    "revnet197": (18.21, "II", (3, 8, 34, 3), 7_680),
+    "revnet230": (19.61, "I", (2, 7, 25, 2), 24_000),
+    "revnet245": (20.26, "II", (3, 8, 26, 3), 24_000),
+    "df_revnet66": (4.82, "I", (2, 2, 4, 2), 7_680),
+    "df_revnet89": (4.97, "II", (3, 3, 5, 3), 7_680),
+    "df_revnet126": (6.40, "I", (2, 2, 14, 2), 7_680),
+    "df_revnet149": (6.55, "II", (3, 3, 15, 3), 7_680),
+    "df_revnet258": (9.29, "I", (2, 7, 31, 2), 7_680),
+    "df_revnet281": (9.44, "II", (3, 8, 32, 3), 7_680),
+    "df_revnet354": (11.82, "I", (2, 7, 47, 2), 7_680),
+    "df_revnet377": (11.96, "II", (3, 8, 48, 3), 7_680),
+}
+every_network = pytest.mark.parametrize("name", SIZES)
+# a network of every family and type, as small as they come
+FAMILIES = ["revnet46", "revnet57", "revnet140", "revnet155", "df_revnet66", "df_revnet89"]
+DEEP = ["revnet197", "df_revnet377"]
+
+
+def on_meta(name: str, **options) -> SpeakerNetwork:
+    """A network without memory, which only has shapes."""
+    with torch.device("meta"):
+        return build_model(name, **options)
+
+
+@cache
+def small(name: str, bins: int = 16) -> SpeakerNetwork:
+    """Fresh weights for maps of few bins; whoever changes them takes a copy."""
+    torch.manual_seed(0)
+    return build_model(name, num_bins=bins, embedding_dim=8)
+
+
+def frames_for(bins: int, frames: int, batch: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return random_map(batch, frames, bins, dtype=dtype)
+
+
+def couplings_of(stage: nn.Module) -> list[AdditiveCoupling]:
+    return [module for module in stage.modules() if isinstance(module, AdditiveCoupling)]
+
+
+def test_every_network_has_its_sizes_pinned():
+    assert set(SIZES) == {name for name, spec in NETWORKS.items() if isinstance(spec, RevNetSpec | DFRevNetSpec)}
+
+
+@every_network
+def test_sizes(name):
+    millions, kind, couplings, pooled = SIZES[name]
+    network = on_meta(name)
+    counted = sum(parameter.numel() for parameter in network.parameters())
+    assert f"{counted / 1e6:.2f}" == f"{millions:.2f}"
+    assert NETWORKS[name].kind == kind
+    assert tuple(len(couplings_of(stage)) for stage in network.stages) == couplings
+    assert network.embedding.in_features == pooled
+
+
+@every_network
+def test_a_name_counts_the_layers(name):
+    """Convolutions of the main path and the last Linear; shortcuts are not counted."""
+    layers = [
+        path
+        for path, module in on_meta(name).named_modules()
+        if isinstance(module, nn.Conv2d | nn.Linear) and "shortcut" not in path
+    ]
+    assert len(layers) == NETWORKS[name].layers
+    assert name == "revnet_tiny" or name.endswith(f"net{NETWORKS[name].layers}")
+
+
+@every_network
+def test_a_stage_is_its_entrance_and_its_couplings(name):
+    network, spec = on_meta(name), NETWORKS[name]
+    is_depth_first = isinstance(spec, DFRevNetSpec)
+    ordinary = (
+        None if is_depth_first else {"basic": RecomputedBasicBlock, "bottleneck": RecomputedBottleneck}[spec.block]
+    )
+    assert isinstance(network.stem, Chain)
+    assert [type(layer) for layer in network.stem] == [
+        DoubleStem if is_depth_first and spec.kind == "I" else ConvNormRelu
+    ]
+    for index, stage in enumerate(network.stages):
+        assert isinstance(stage, Chain)
+        *entrance, sequence = stage
+        assert isinstance(sequence, ReversibleSequence)
+        if spec.kind == "I" and not is_depth_first:
+            expected = [ordinary]
+        else:
+            expected = [] if index == 0 else [ConvNormRelu if spec.kind == "I" else SqueezedTransition]
+        assert [type(layer) for layer in entrance] == expected
+        functions = [function for coupling in sequence.couplings() for function in (coupling.f, coupling.g)]
+        assert {type(f) for f in functions} == {DepthFirstFunction if is_depth_first else PreActivationFunction}
+
+
+@pytest.mark.parametrize(("num_bins", "frames"), [(80, 200), (23, 9), (5, 1)])
+@pytest.mark.parametrize("name", ["revnet_tiny", *FAMILIES])
+def test_strides_and_shapes(name, num_bins, frames):
+    network, spec = on_meta(name, num_bins=num_bins, embedding_dim=192), NETWORKS[name]
+    widening = 4 if getattr(spec, "block", "basic") == "bottleneck" else 1
+    feature_map = network.stem(torch.empty(3, 1, num_bins, frames, device="meta"))
+    rows, columns = -(-num_bins // 2) if name == "revnet_tiny" else num_bins, frames
+    for index, (stage, channels) in enumerate(zip(network.stages, spec.channels, strict=True)):
+        feature_map = stage(feature_map)
+        rows, columns = (-(-rows // 2), -(-columns // 2)) if index else (rows, columns)
+        assert feature_map.shape == (3, widening * channels, rows, columns)
+    assert network.embedding.in_features == 2 * feature_map.shape[1] * rows
+    assert network(torch.empty(3, frames, num_bins, device="meta")).shape == (3, 192)
+
+
+def test_the_size_of_a_network_counted_from_its_layout():
+    """RevNet57 by hand: two numbers a BatchNorm channel, 3x3 convolutions on halves, transitions, the Linear."""
+    widths, blocks = (48, 96, 192, 300), (2, 3, 5, 3)
+    count, channels = 9 * 48 + 2 * 48, 48
+    for width, number in zip(widths, blocks, strict=True):
+        half = width // 2
+        count += number * 2 * 2 * (9 * half * half + 2 * half)
+        if width != channels:
+            count += 9 * channels * width // 4 + 2 * width // 4
+        channels = width
+    count += (2 * 300 * 10 + 1) * 256
+    assert count == sum(parameter.numel() for parameter in on_meta("revnet57").parameters())
+
+
+def both(network: nn.Module, x: torch.Tensor, **options) -> tuple[Step, Step]:
+    """The stored step and the reversible one."""
+    return one_step(network, x, "store", **options), one_step(network, x, "reversible", **options)
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request) -> tuple[Step, Step]:
+    """A stored and a reversible step of one network of a family, in exact mode."""
+    return both(small(request.param), frames_for(16, 18, 2), exact="always")
+
+
+def test_gradients_of_every_family_to_the_bit_in_exact_mode(family):
+    stored, found = family
+    assert_bit_equal(found, stored)
+
+
+def test_every_parameter_learns(family):
+    _, found = family
+    assert [key for key, gradient in found.gradients.items() if not gradient.abs().sum() > 0] == []
+
+
+def test_running_statistics_move_once(family):
+    _, found = family
+    fresh = {"running_mean": 0, "running_var": 1, "num_batches_tracked": 0}
+    for name, buffer in found.buffers.items():
+        assert not (buffer == fresh[name.rpartition(".")[2]]).all(), name
+        assert not name.endswith("num_batches_tracked") or buffer == 1
+    assert len(found.buffers) == 3 * sum(name.endswith("running_mean") for name in found.buffers)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_odd_maps_of_one_utterance_to_the_bit_under_autocast(name):
+    assert_bit_equal(*both(small(name, 13), frames_for(13, 19, 1), cast=torch.bfloat16)[::-1])
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_channels_last_to_the_bit_in_exact_mode(name):
+    network = copy.deepcopy(small(name)).to(memory_format=torch.channels_last)
+    assert_bit_equal(*both(network, frames_for(16, 18, 2), exact="always")[::-1])
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_odd_maps_in_float64(name):
+    """Norms are settled: on fresh ones, whose biases are 0, a channel that is zero everywhere lies on ReLU's kink."""
+    network = settle_norms(copy.deepcopy(small(name, 13)).double())
+    assert_recomputed(network, frames_for(13, 11, 2, torch.float64), tolerance=1e-9)
+
+
+@pytest.mark.parametrize("name", ["revnet140", "df_revnet66"])
+def test_gradients_in_evaluation_mode(name):
+    """Norms are settled: fresh ones have the zeros of one ReLU lie on the next one's kink."""
+    network = settle_norms(copy.deepcopy(small(name)).double()).eval()
+    found = assert_recomputed(network, frames_for(16, 11, 2, torch.float64), tolerance=1e-9)
+    assert all(torch.equal(buffer, found.buffers[name]) for name, buffer in network.named_buffers())
+
+
+class Deep:
+    """A network of full depth, and a batch on which it has the numbers of a real one: every ReLU counts millions."""
+
+    def __init__(self, name: str) -> None:
+        self.network = small(name, 32)
+        self.wide = copy.deepcopy(self.network).double()
+        self.x = frames_for(32, 48, 3)
+        self.short = self.x[:2, :16]
+
+
+@pytest.fixture(scope="module", params=DEEP)
+def deep(request) -> Deep:
+    return Deep(request.param)
+
+
+def test_float64_at_full_depth(deep):
+    stored, found = both(deep.wide, deep.short.double())
+    assert relative_error(found, stored) < 1e-9
+
+
+def test_float32_at_full_depth(deep):
+    """No ReLU can change sides here, and what is measured is the arithmetic: half the channels are on, half off."""
+    network = copy.deepcopy(deep.network)
+    for norm in norms_of(network):
+        norm.bias.data[::2], norm.bias.data[1::2] = 8.0, -8.0
+    stored, found = both(network, deep.short)
+    assert 0 < relative_error(found, stored) < 1e-3
+
+
+def test_float32_at_full_depth_with_fresh_weights(deep):
+    """Recovered inputs are a rounding error off, and single ReLUs near zero change sides for it.
+
+    They do so in float32 anyway: the stored twin is as far from float64 as recomputation from the twin.
+    """
+    truth = one_step(deep.wide, deep.x.double(), "store")
+    stored, found = both(deep.network, deep.x)
+    bound = 1e-3 + 4 * relative_error(stored, truth)
+    assert bound < 0.2
+    assert relative_error(found, stored) < bound
+    assert relative_error(found, truth) < bound
+
+
+@pytest.mark.parametrize("cast", [None, torch.bfloat16, torch.float16])
+def test_to_the_bit_at_full_depth_in_exact_mode(deep, cast):
+    stored, found = both(deep.network, deep.short, cast=cast, exact="always" if cast is None else "auto")
+    assert_bit_equal(found, stored)
