@@ -5,6 +5,7 @@ The stored twin of a network is the network itself under ``apply_strategy(networ
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -57,7 +58,8 @@ def one_step(
     x = x.clone().requires_grad_(learns_input)
     torch.manual_seed(seed)
     with torch.autocast("cpu", dtype=cast, enabled=cast is not None):
-        value = module(x)
+        # A copy, for autocast remembers casts of leaves: their gradients would be added up in the narrow type.
+        value = module(x.clone())
     weighted_sum(value).backward()
     gradients = {INPUT: x.grad} if learns_input else {}
     gradients |= {name: parameter.grad for name, parameter in module.named_parameters()}
@@ -243,3 +245,34 @@ def recovered(sequence: ReversibleSequence, x: Tensor, cast: torch.dtype | None)
 def distance(found: Tensor, expected: Tensor) -> float:
     """Of two tensors, relative to the length of the second."""
     return float(((found - expected).norm() / expected.norm()).detach())
+
+
+def network_and_frames() -> tuple[SpeakerNetwork, Tensor]:
+    return settle_norms(tiny_network()).double(), random_map(3, 12, 16, dtype=torch.float64)
+
+
+def chain_and_map(*after: nn.Module) -> tuple[Chain, Tensor]:
+    """A sequence in a chain that recomputes, and an input that learns."""
+    chain = settle_norms(Chain(*chain_of(2, 8), *after)).double()
+    chain.recompute = True
+    return chain, random_map(2, 8, 6, 8, dtype=torch.float64).requires_grad_()
+
+
+def under(strategy: str, network: nn.Module) -> nn.Module:
+    """A copy under a strategy."""
+    network = copy.deepcopy(network)
+    apply_strategy(network, strategy)
+    return network
+
+
+def twins(network: nn.Module) -> tuple[nn.Module, nn.Module]:
+    return under("store", network), under("reversible", network)
+
+
+def assert_same_gradients(found: nn.Module, expected: nn.Module) -> None:
+    names = dict(expected.named_parameters())
+    assert any(parameter.grad is not None for parameter in names.values())
+    for name, parameter in found.named_parameters():
+        assert (parameter.grad is None) == (names[name].grad is None), name
+        if parameter.grad is not None:
+            assert distance(parameter.grad, names[name].grad) < 1e-9, name

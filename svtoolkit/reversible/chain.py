@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from contextlib import nullcontext
 from typing import Any
@@ -46,6 +47,16 @@ def run_in_chain(modules: Iterable[nn.Module], x: Tensor) -> Tensor:
 
 
 def _run(modules: list[nn.Module], x: Tensor) -> Tensor:
+    """Never compiled, not even in parts: backward evaluates once more as it stands, and is to find the same numbers."""
+    if "torch._dynamo" not in sys.modules:  # importing it takes seconds, and only who compiles needs it
+        return _run_as_it_stands(modules, x)
+    return torch.compiler.disable(_run_as_it_stands)(modules, x)
+
+
+_run._torchdynamo_disable = True  # type: ignore[attr-defined]
+
+
+def _run_as_it_stands(modules: list[nn.Module], x: Tensor) -> Tensor:
     if modules and torch.is_grad_enabled():
         state = ModuleState(modules)
         parameters = [parameter for parameter in state.parameters if parameter.requires_grad]
@@ -55,10 +66,6 @@ def _run(modules: list[nn.Module], x: Tensor) -> Tensor:
     for module in modules:
         x = module(x)
     return x
-
-
-# Dynamo runs it as it stands. torch.compiler.disable sets the same mark, but takes seconds to import.
-_run._torchdynamo_disable = True  # type: ignore[attr-defined]
 
 
 class _Recomputed(torch.autograd.Function):

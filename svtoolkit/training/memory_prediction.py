@@ -94,7 +94,9 @@ def predict_memory(config: MemoryCommandConfig, progress: Callable[[str], object
                 f"batch_size is {config.batch_size}, which {device} has no memory for; lower it, or foresee the step "
                 "with device=cpu"
             ) from error
-        except ValueError as error:  # BatchNorm's, of a map with a single value
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):
+                raise
             raise UserError(
                 f"frames={config.frames} num_bins={config.num_bins} is too little for one utterance alone: {error}"
             ) from error

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import fnmatch
 import multiprocessing
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 
@@ -66,11 +67,11 @@ def match_names(patterns: Sequence[str]) -> list[str]:
     """
     names = list_models()
     for pattern in patterns:
-        if not fnmatch.filter(names, pattern):
+        if not any(fnmatchcase(name, pattern) for name in names):
             near = difflib.get_close_matches(pattern, names, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise UserError(f"there is no network {pattern!r}; {hint}(all: {', '.join(names)})")
-    return [name for name in names if not patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+    return [name for name in names if not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
 def survey_networks(names: Sequence[str], *, frames: int, num_bins: int) -> Iterator[NetworkFacts]:
@@ -87,7 +88,7 @@ def survey_networks(names: Sequence[str], *, frames: int, num_bins: int) -> Iter
     if processes < 2:
         yield from map(survey, names)
         return
-    executor = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), torch.set_num_threads, (1,))
+    executor = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin_process)
     try:
         yield from executor.map(survey, names)
     finally:
@@ -102,6 +103,12 @@ def family_of(name: str) -> str:
 def _cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _begin_process() -> None:
+    """One thread each, and Ctrl-C is for the process that shared out the work."""
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def survey_network(name: str, *, frames: int, num_bins: int) -> NetworkFacts:
@@ -137,7 +144,7 @@ def survey_network(name: str, *, frames: int, num_bins: int) -> NetworkFacts:
 class _Work(TorchDispatchMode):
     """Sums up torch's own counts of floating-point operations, of which a multiplication with addition is two.
 
-    FlopCounterMode without its account of modules, which takes as long as all the rest.
+    FlopCounterMode would need a pass of its own: it hooks into modules and gradients to tell whose an operation is.
     """
 
     operations = 0

@@ -62,7 +62,8 @@ def test_streams_of_a_coupling_stay_on_the_grid():
 def test_sixty_four_couplings_are_inverted_to_the_bit_on_the_grid(cast):
     sequence = chain_of(DEPTH, WIDTH)[0]
     sequence.exact = True if cast is None else None
-    taken, y, back = recovered(sequence, random_map(2, WIDTH, BINS, FRAMES), cast)
+    batch = 1 if cast is torch.float16 else 2  # float16 is slow on processors
+    taken, y, back = recovered(sequence, random_map(batch, WIDTH, BINS, FRAMES), cast)
     assert torch.equal(back, taken)
     assert distance(y, taken) > 1  # the depth did something
 

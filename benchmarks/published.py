@@ -1,0 +1,76 @@
+"""The networks of Liu & Qian's tables V and VI: what the paper publishes of their memory, and the bars set here.
+
+B. Liu and Y. Qian, "Memory-Efficient Training for Deep Speaker Embedding Learning in Speaker Verification",
+arXiv:2412.01195. They measured on an 11 GB GTX 2080 Ti with crops of 200 frames and 80 bins: GB per utterance, and the
+largest batch that fits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Published:
+    """One network of the tables.
+
+    Attributes:
+        gb: per utterance, with the 32-bit optimizer.
+        batch: the largest that fits, with the 32-bit optimizer.
+        peer: the network with stored activations that the paper compares it with; of such a one itself None.
+        eight_bit_gb: per utterance, with the 8-bit optimizer; given of reversible networks.
+        eight_bit_batch: the largest that fits, with the 8-bit optimizer.
+        bar: GiB per utterance that the reversible network may need here at most.
+        aim: GiB per utterance that it had better need.
+    """
+
+    gb: float
+    batch: int
+    peer: str | None = None
+    eight_bit_gb: float | None = None
+    eight_bit_batch: int | None = None
+    bar: float | None = None
+    aim: float | None = None
+
+
+TABLE_V = {
+    "resnet34": Published(0.06, 154),
+    "revnet46": Published(0.04, 235, "resnet34", 0.039, 236, bar=0.018),
+    "revnet57": Published(0.03, 300, "resnet34", 0.029, 301, bar=0.0125),
+    "resnet101": Published(0.33, 31),
+    "revnet126": Published(0.04, 213, "resnet101", 0.039, 215, bar=0.018),
+    "revnet137": Published(0.03, 297, "resnet101", 0.029, 299, bar=0.0125),
+    "revnet140": Published(0.15, 62, "resnet101", 0.147, 63, bar=0.060),
+    "revnet155": Published(0.12, 74, "resnet101", 0.118, 75, bar=0.045),
+    "resnet152": Published(0.47, 22),
+    "revnet178": Published(0.04, 211, "resnet152", 0.039, 213, bar=0.018),
+    "revnet197": Published(0.03, 295, "resnet152", 0.029, 297, bar=0.0125),
+    "revnet230": Published(0.20, 48, "resnet152", 0.195, 49, bar=0.060),
+    "revnet245": Published(0.12, 73, "resnet152", 0.118, 74, bar=0.045),
+}
+
+TABLE_VI = {
+    "df_resnet56": Published(0.355, 33),
+    "df_revnet66": Published(0.080, 137, "df_resnet56", 0.079, 138, bar=0.022),
+    "df_revnet89": Published(0.077, 141, "df_resnet56", 0.076, 142, bar=0.018, aim=0.015),
+    "df_resnet110": Published(0.523, 23),
+    "df_revnet126": Published(0.083, 133, "df_resnet110", 0.082, 134, bar=0.022),
+    "df_revnet149": Published(0.077, 137, "df_resnet110", 0.076, 138, bar=0.018, aim=0.015),
+    "df_resnet179": Published(0.858, 14),
+    "df_revnet258": Published(0.075, 137, "df_resnet179", 0.074, 138, bar=0.022),
+    "df_revnet281": Published(0.073, 140, "df_resnet179", 0.072, 141, bar=0.018, aim=0.015),
+    "df_resnet233": Published(1.034, 12),
+    "df_revnet354": Published(0.075, 146, "df_resnet233", 0.074, 147, bar=0.022),
+    "df_revnet377": Published(0.073, 149, "df_resnet233", 0.072, 150, bar=0.018, aim=0.015),
+}
+
+PUBLISHED = TABLE_V | TABLE_VI
+
+FREE_DEPTH = ("revnet57", "revnet137", "revnet197")
+"""Networks whose memory per utterance may differ by ``FREE_DEPTH_TOLERANCE`` at most, however deep they are."""
+FREE_DEPTH_TOLERANCE = 0.03
+
+
+def optimizer_of(network: str) -> str:
+    """sgd, as in table V and of networks in neither, or adamw, as in table VI."""
+    return "adamw" if network in TABLE_VI else "sgd"

@@ -1,0 +1,160 @@
+"""A training step as the benchmarks run it: any network, what becomes of its activations, optimizer, precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from svtoolkit.config import (
+    AdamW8bitConfig,
+    AdamWConfig,
+    LossConfig,
+    MemoryConfig,
+    ModelConfig,
+    OptimConfig,
+    SGD8bitConfig,
+    SGDConfig,
+)
+from svtoolkit.device import autocast
+from svtoolkit.memory import apply_strategy
+from svtoolkit.models import SpeakerNetwork, build_model
+from svtoolkit.models.registry import NETWORKS
+from svtoolkit.models.revnet import DFRevNetSpec, RevNetSpec
+from svtoolkit.reversible import ReversibleSequence
+from svtoolkit.training.assembly import build_trainable
+
+FRAMES, BINS = 200, 80
+CLASSES = 17982
+"""Speakers of VoxCeleb2 at three speeds, as in the paper."""
+
+STORE, CHECKPOINT, REVERSIBLE = "store", "checkpoint", "reversible"
+STRATEGIES = (STORE, CHECKPOINT, REVERSIBLE)
+"""What becomes of activations; checkpoint: ``torch.utils.checkpoint`` around every block, by this module alone."""
+
+OPTIMIZERS: dict[str, type[OptimConfig]] = {
+    "sgd": SGDConfig,
+    "sgd_8bit": SGD8bitConfig,
+    "adamw": AdamWConfig,
+    "adamw_8bit": AdamW8bitConfig,
+}
+
+
+def is_reversible(name: str) -> bool:
+    """Whether a network has reversible stages."""
+    return isinstance(NETWORKS[name], RevNetSpec | DFRevNetSpec)
+
+
+def strategies_of(name: str) -> tuple[str, ...]:
+    """Those of ``STRATEGIES`` that a network can be trained with."""
+    return STRATEGIES if is_reversible(name) else STRATEGIES[:-1]
+
+
+def build_network(
+    name: str, strategy: str, *, exact: str = "auto", channels_last: bool = True, device: torch.device | None = None
+) -> SpeakerNetwork:
+    """A network with fresh weights in training mode; ``channels_last`` is the trainer's default."""
+    network = build_model(name).train()
+    set_strategy(network, strategy, exact=exact)
+    if device is not None and device.type != "cpu":
+        network = network.to(device)
+    if channels_last:
+        for weight in network.parameters():
+            if weight.dim() == 4:
+                weight.data = weight.data.to(memory_format=torch.channels_last)
+    return network
+
+
+def set_strategy(network: SpeakerNetwork, strategy: str, *, exact: str = "auto") -> None:
+    """Put a network that was built for store or reversible under one of ``STRATEGIES``."""
+    apply_strategy(network, REVERSIBLE if strategy == REVERSIBLE else STORE, exact=exact)
+    if strategy == CHECKPOINT:
+        checkpoint_blocks(network)
+
+
+def checkpoint_blocks(network: SpeakerNetwork) -> None:
+    """Keep no more of each block of the stages than its input.
+
+    Blocks are what a stage consists of, and of its reversible sequences the couplings. torch's checkpoint moves the
+    running statistics of BatchNorm a second time when it recomputes: good enough to measure memory and time.
+    """
+    for block in blocks(network):
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+
+
+def blocks(network: SpeakerNetwork) -> Iterator[nn.Module]:
+    """Every block of every stage in order."""
+    for stage in network.stages:
+        for block in stage.children():
+            if isinstance(block, ReversibleSequence):
+                yield from block.couplings()
+            else:
+                yield block
+
+
+class TrainingStep:
+    """Network, margin head, optimizer and a batch of noise; called, it makes one whole step.
+
+    Args:
+        name: of the network.
+        strategy: one of ``STRATEGIES``.
+        optimizer: one of ``OPTIMIZERS``, with the settings of conf/.
+        precision: fp32, bf16 or fp16 (with loss scaling).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        strategy: str,
+        *,
+        batch_size: int,
+        optimizer: str = "sgd",
+        precision: str = "fp32",
+        device: torch.device | None = None,
+        frames: int = FRAMES,
+        classes: int = CLASSES,
+        channels_last: bool = True,
+    ) -> None:
+        device = torch.device("cpu") if device is None else device
+        self.trainable = build_trainable(
+            ModelConfig(name),
+            MemoryConfig(REVERSIBLE if strategy == REVERSIBLE else STORE),
+            LossConfig(),
+            OPTIMIZERS[optimizer](),
+            num_bins=BINS,
+            num_classes=classes,
+            device=device,
+            channels_last=channels_last,
+        )
+        self.network, self.head, self.optimizer, _ = self.trainable
+        if strategy == CHECKPOINT:
+            assert isinstance(self.network, SpeakerNetwork)
+            checkpoint_blocks(self.network)
+        self.head.margin = LossConfig().margin
+        self.parameters = [*self.network.parameters(), *self.head.parameters()]
+        self.precision = precision
+        self.features = torch.randn(batch_size, frames, BINS, device=device)
+        self.labels = torch.zeros(batch_size, dtype=torch.int64, device=device)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
+
+    def __call__(self) -> None:
+        for module in (self.network, self.head):
+            module.zero_grad(set_to_none=True)
+        self.forward().backward()
+        self.update()
+
+    def forward(self) -> Tensor:
+        """Up to the loss, scaled where the precision is fp16."""
+        with autocast(self.features.device, self.precision):
+            embeddings = self.network(self.features)
+        return self.scaler.scale(self.head(embeddings, self.labels).losses.mean())
+
+    def update(self) -> None:
+        """Of the weights; also where a gradient of fp16 overflows, since memory and time are what is asked for."""
+        self.scaler.unscale_(self.optimizer)
+        nn.utils.clip_grad_norm_(self.parameters, float("inf"))
+        self.optimizer.step()
+        self.scaler.update()

@@ -1,0 +1,133 @@
+"""Recomputed chains in distributed training: two processes, gloo, on the CPU."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import Tensor, nn
+
+from svtoolkit.memory import apply_strategy
+from svtoolkit.models import SpeakerNetwork
+from svtoolkit.models.revnet import DFRevNetSpec, RevNetSpec
+
+pytestmark = [
+    pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="torch was built without gloo"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+
+SPECS = {
+    "type I": RevNetSpec("I", "basic", (8, 8, 8, 8), (2, 2, 2, 2)),
+    "type II": RevNetSpec("II", "basic", (8, 8, 8, 8), (2, 2, 2, 2)),
+    "depth first": DFRevNetSpec("II", (2, 1, 1, 1), (16, 16, 16, 16)),
+}
+WAYS = {
+    "plain": {},
+    "find_unused_parameters": {"find_unused_parameters": True},
+    "static_graph": {"static_graph": True},
+}
+SHARDED = ("whole network", "stages")
+STEPS, RANKS = 2, 2
+
+
+def network(name: str) -> SpeakerNetwork:
+    torch.manual_seed(0)
+    return SPECS[name].build(num_bins=16, embedding_dim=8).double().train()
+
+
+def utterances(rank: int) -> Tensor:
+    return torch.randn(4, 24, 16, generator=torch.Generator().manual_seed(rank), dtype=torch.float64)
+
+
+def loss_of(module: nn.Module, rank: int) -> Tensor:
+    return module(utterances(rank)).square().sum()
+
+
+def trained_alone(name: str) -> list[Tensor]:
+    """The stored twin in one process: the mean gradient of what the ranks see, BatchNorm over each rank's own."""
+    twin = network(name)
+    apply_strategy(twin, "store")
+    optimizer = torch.optim.SGD(twin.parameters(), 0.1)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        for rank in range(RANKS):
+            (loss_of(twin, rank) / RANKS).backward()
+        optimizer.step()
+    return [parameter.detach() for parameter in twin.parameters()]
+
+
+def train(rank: int, port: int, folder: str) -> None:
+    """All cases in one pair of processes, whose start takes longer than the rest."""
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=RANKS)
+    try:
+        results = {(name, way): train_in(way, rank, name) for name in SPECS for way in (*WAYS, *SHARDED)}
+        try:
+            train_in("parts of a stage", rank, "type II")
+            refusal = ""
+        except RuntimeError as error:
+            refusal = str(error)
+    finally:
+        dist.destroy_process_group()
+    if rank == 0:
+        torch.save((results, refusal), Path(folder) / "results.pt")
+
+
+def train_in(way: str, rank: int, name: str) -> list[Tensor]:
+    net = network(name)
+    apply_strategy(net, "reversible")
+    module: nn.Module = net
+    if way in WAYS:
+        module = nn.parallel.DistributedDataParallel(net, broadcast_buffers=False, **WAYS[way])
+    else:
+        shard(net, way)
+    optimizer = torch.optim.SGD(module.parameters(), 0.1)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss_of(module, rank).backward()
+        optimizer.step()
+    return [whole(parameter).detach() for parameter in net.parameters()]
+
+
+def shard(net: SpeakerNetwork, way: str) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (RANKS,))
+    parts = {"whole network": [], "stages": list(net.stages), "parts of a stage": list(net.stages[0][-1])}[way]
+    for part in parts:
+        fully_shard(part, mesh=mesh)
+    fully_shard(net, mesh=mesh)
+
+
+def whole(parameter: Tensor) -> Tensor:
+    return parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[tuple[str, str], list[Tensor]], str]:
+    """Weights of every network after every way of training, and what the refused way said."""
+    folder = tmp_path_factory.mktemp("distributed")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    mp.spawn(train, (port, str(folder)), nprocs=RANKS)
+    return torch.load(folder / "results.pt")
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_data_parallel_and_sharded_training_equal_the_stored_twin_alone(name: str, trained) -> None:
+    expected = trained_alone(name)
+    for way in (*WAYS, *SHARDED):
+        for got, want in zip(trained[0][name, way], expected, strict=True):
+            torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-12, msg=lambda text, way=way: f"{way}: {text}")
+
+
+def test_parts_of_a_stage_cannot_be_sharded(trained) -> None:
+    assert "apply fully_shard to whole stages or to the whole network" in trained[1]
