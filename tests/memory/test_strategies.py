@@ -1,0 +1,194 @@
+"""Memory strategies: the word that comes back, what it does to a network, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from reversible_material import (
+    assert_bit_equal,
+    assert_same_buffers,
+    one_step,
+    random_map,
+    relative_error,
+    tiny_network,
+)
+from torch import nn
+
+from svtoolkit.errors import UserError
+from svtoolkit.memory import apply_strategy
+from svtoolkit.memory.strategies import EXACTNESS, LARGEST_BITS, STRATEGIES
+from svtoolkit.models import build_model, list_models
+from svtoolkit.reversible import EXACT_BITS, Chain, ReversibleSequence
+
+torch.set_num_threads(1)
+
+
+def resnet() -> nn.Module:
+    return build_model("resnet10", num_bins=16, embedding_dim=8, base_width=4)
+
+
+def refusal(network: nn.Module, *args, **options) -> str:
+    with pytest.raises(UserError) as caught:
+        apply_strategy(network, *args, **options)
+    return str(caught.value)
+
+
+def sequences_of(network: nn.Module) -> list[ReversibleSequence]:
+    return [module for module in network.modules() if isinstance(module, ReversibleSequence)]
+
+
+def nodes_behind(value: torch.Tensor) -> set[str]:
+    """Kinds of steps of autograd that a value came from."""
+    pending, seen = [value.grad_fn], set()
+    while pending:
+        node = pending.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            pending.extend(parent for parent, _ in node.next_functions)
+    return {node.name() for node in seen}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "reversible", "ordinary"),
+    [("auto", "reversible", "store"), ("reversible", "reversible", None), ("store", "store", "store")],
+)
+def test_the_strategy_in_force(strategy, reversible, ordinary):
+    network = tiny_network()
+    assert apply_strategy(network, strategy) == reversible
+    frames = random_map(2, 12, 16)
+    assert ("_RecomputedBackward" in nodes_behind(network(frames))) == (reversible == "reversible")
+    assert ("NativeBatchNormBackward0" in nodes_behind(network(frames))) == (reversible == "store")
+    if ordinary is not None:
+        assert apply_strategy(resnet(), strategy) == ordinary
+
+
+def test_auto_is_the_default():
+    assert apply_strategy(tiny_network()) == "reversible"
+    assert apply_strategy(resnet()) == "store"
+
+
+def test_a_network_is_stored_until_told_otherwise():
+    assert "_RecomputedBackward" not in nodes_behind(tiny_network()(random_map(2, 12, 16)))
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_every_network_of_the_registry(name):
+    """Reversible are those that are called so, and all their chains."""
+    with torch.device("meta"):
+        network = build_model(name, num_bins=16, embedding_dim=8)
+    strategy = apply_strategy(network)
+    assert strategy == ("reversible" if "revnet" in name else "store")
+    chains = [module for module in network.modules() if isinstance(module, Chain)]
+    assert [chain.recompute for chain in chains] == [True] * (5 if strategy == "reversible" else 0)
+    assert len(sequences_of(network)) == (4 if strategy == "reversible" else 0)
+
+
+@pytest.mark.parametrize(("exact", "expected"), [("auto", None), ("always", True), ("never", False)])
+@pytest.mark.parametrize("bits", [0, 11, LARGEST_BITS])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_grid_belongs_to_the_arithmetic_whatever_the_strategy(strategy, exact, expected, bits):
+    network = tiny_network()
+    apply_strategy(network, strategy, exact=exact, exact_bits=bits)
+    assert [(each.exact, each.exact_bits) for each in sequences_of(network)] == [(expected, bits)] * 4
+
+
+def test_the_grid_is_put_back_by_default():
+    network = tiny_network()
+    apply_strategy(network, exact="always", exact_bits=9)
+    apply_strategy(network)
+    assert {(each.exact, each.exact_bits) for each in sequences_of(network)} == {(None, EXACT_BITS)}
+
+
+def test_exact_mode_changes_the_arithmetic_of_both_strategies():
+    network, frames = tiny_network(), random_map(2, 12, 16)
+    plain = one_step(network, frames, "store")
+    exact = [one_step(network, frames, strategy, exact="always", bits=8) for strategy in ("store", "reversible")]
+    assert_bit_equal(exact[1], exact[0])
+    assert relative_error(exact[0], plain) > 1e-4
+
+
+def test_results_and_weights_are_not_touched():
+    network, frames = tiny_network(), random_map(2, 12, 16)
+    before = copy.deepcopy(network.state_dict())
+    stored, found = one_step(network, frames, "store"), one_step(network, frames, "reversible")
+    assert torch.equal(found.value, stored.value)
+    assert relative_error(found, stored) < 1e-4
+    assert_same_buffers(found, stored)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
+
+
+def test_the_strategy_may_change_from_step_to_step():
+    """In exact mode the way of six mixed steps is that of six stored ones, to the bit."""
+    weights = []
+    for strategies in (["store"] * 6, ["reversible", "store", "auto", "store", "store", "reversible"]):
+        network, frames = tiny_network(), random_map(3, 12, 16)
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
+        for strategy in strategies:
+            apply_strategy(network, strategy, exact="always")
+            optimizer.zero_grad()
+            network(frames).square().sum().backward()
+            optimizer.step()
+        weights.append(network.state_dict())
+    first, second = weights
+    assert [name for name, tensor in first.items() if not torch.equal(tensor, second[name])] == []
+
+
+def test_the_strategy_may_change_between_forward_and_backward():
+    """Backward belongs to its forward pass."""
+    network, frames = tiny_network(), random_map(2, 12, 16)
+    expected = one_step(network, frames, "reversible", exact="always", learns_input=False)
+    apply_strategy(network, "reversible", exact="always")
+    value = network(frames)
+    apply_strategy(network, "store", exact="never", exact_bits=3)
+    (value * torch.arange(value.numel(), dtype=value.dtype).cos().view_as(value)).sum().backward()
+    for name, parameter in network.named_parameters():
+        assert torch.equal(parameter.grad, expected.gradients[name]), name
+
+
+@pytest.mark.parametrize("word", ["recompute", "", "Store", None, 1])
+def test_an_unknown_strategy_is_refused(word):
+    assert refusal(tiny_network(), word) == f"memory.strategy is {word!r}, expected one of auto, store, reversible"
+
+
+@pytest.mark.parametrize("word", ["yes", "", None, True])
+def test_an_unknown_exactness_is_refused(word):
+    assert refusal(tiny_network(), exact=word) == f"memory.exact is {word!r}, expected one of auto, always, never"
+
+
+@pytest.mark.parametrize("bits", [-1, LARGEST_BITS + 1, 14.0, "14", None, True])
+def test_a_grid_out_of_range_is_refused(bits):
+    message = f"memory.exact_bits is {bits!r}, expected a whole number from 0 to {LARGEST_BITS}"
+    assert refusal(tiny_network(), exact_bits=bits) == message
+
+
+def test_a_network_without_reversible_stages_is_told_what_to_choose():
+    assert refusal(resnet(), "reversible") == (
+        "memory=reversible needs a network with reversible stages, and this one has none; "
+        "choose memory=store, or a network such as model=revnet57 or model=df_revnet89"
+    )
+
+
+def test_the_networks_that_it_is_told_of_are_reversible():
+    for name in ("revnet57", "df_revnet89"):
+        with torch.device("meta"):
+            assert apply_strategy(build_model(name), "reversible") == "reversible"
+
+
+@pytest.mark.parametrize("strategy", ["auto", "store"])
+def test_exact_mode_without_reversible_stages_is_refused(strategy):
+    assert refusal(resnet(), strategy, exact="always") == (
+        "memory.exact=always concerns reversible stages, and this network has none; leave it at auto"
+    )
+    for exact in EXACTNESS.keys() - {"always"}:
+        assert apply_strategy(resnet(), strategy, exact=exact) == "store"
+
+
+@pytest.mark.parametrize("options", [{"strategy": "bogus"}, {"exact": "bogus"}, {"exact_bits": -1}])
+def test_a_refusal_changes_nothing(options):
+    network = tiny_network()
+    apply_strategy(network, "reversible", exact="always", exact_bits=9)
+    refusal(network, **options)
+    assert all(stage.recompute for stage in network.stages)
+    assert {(each.exact, each.exact_bits) for each in sequences_of(network)} == {(True, 9)}
