@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from svtoolkit.memory.strategies import apply_strategy
+from svtoolkit.models.recomputed_blocks import ConvNormRelu
 
 torch.set_num_threads(1)
 
@@ -140,6 +141,18 @@ class Checkpointed(nn.Module):
 def test_a_checkpoint_inside_a_chain():
     chain = chain_of(2, WIDTH, Checkpointed).double()
     assert_recomputed(chain, random_map(2, WIDTH, 6, 8, dtype=torch.float64), tolerance=1e-9)
+
+
+@pytest.mark.parametrize("after", [(), (ConvNormRelu(WIDTH, 4),)], ids=["sequence", "block"])
+def test_the_upstream_gradient_is_left_alone(after):
+    """It may be another's, too: here that of the other summand."""
+    chain, x = chain_and_map(*after)
+    value = chain(x)
+    other, upstream = torch.zeros_like(value).requires_grad_(), torch.empty_like(value).normal_()
+    kept = upstream.clone()
+    (value + other).backward(upstream)
+    assert torch.equal(upstream, kept)
+    assert torch.equal(other.grad, kept)
 
 
 def test_a_kept_graph_is_differentiated_again():
