@@ -1,4 +1,4 @@
-"""What stands between the reversible sequences of a network: stem, transitions, ordinary residual blocks.
+"""What stands around the reversible sequences of a network: stem, transitions, ordinary residual blocks, the end.
 
 Modules as any other for autograd; ``pull_back`` is the same gradient from the input alone, with tensors that go as
 soon as they have been used. It overwrites the cotangent.
@@ -95,6 +95,34 @@ class DoubleStem(nn.Module):
         assert upstream is not None
         del value
         return first.pull_back(x, upstream, gradients, None, needs_input)
+
+
+class FinalActivation(nn.Module):
+    """BatchNorm and ReLU after the last stage (He et al., "Identity Mappings", ECCV 2016, sec. 4); the shape stays.
+
+    Residual functions in pre-activation order leave a sum of convolutions, on which nothing non-linear has acted yet.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.norm(x), inplace=True)
+
+    def is_explicit(self) -> bool:
+        """Whether it and its layer are as they were built."""
+        return not has_hooks(self) and is_plain(self.norm)
+
+    def pull_back(
+        self, x: Tensor, cotangent: Tensor, gradients: ParameterGradients, consume: Consume | None, needs_input: bool
+    ) -> Tensor:
+        """Normalises once more; the map is small, and its gradient comes in a layout of its own: no overwriting."""
+        norm = NormRelu(self.norm, x, relu=False)
+        result = norm.take().relu_()
+        cotangent = torch.ops.aten.threshold_backward(cotangent.to(result.dtype), result, 0)
+        del result
+        return norm_gradient(norm, cotangent, gradients)
 
 
 class _RecomputedResidual(nn.Module):

@@ -13,6 +13,7 @@ from svtoolkit.models.pooling import StatisticsPooling
 from svtoolkit.models.recomputed_blocks import (
     ConvNormRelu,
     DoubleStem,
+    FinalActivation,
     RecomputedBasicBlock,
     RecomputedBottleneck,
     SqueezedTransition,
@@ -118,6 +119,7 @@ def _sequence(function: Callable[[int], nn.Module], width: int, count: int) -> R
 
 
 def _network(stem: nn.Module, stages: list[Chain], width: int, bins: int, embedding_dim: int) -> SpeakerNetwork:
+    stages[-1].append(FinalActivation(width))
     return SpeakerNetwork(Chain(stem), stages, StatisticsPooling(), nn.Linear(2 * width * bins, embedding_dim))
 
 

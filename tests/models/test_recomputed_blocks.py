@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import UnionType
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,6 +14,7 @@ from svtoolkit.models.blocks import BasicBlock, Bottleneck
 from svtoolkit.models.recomputed_blocks import (
     ConvNormRelu,
     DoubleStem,
+    FinalActivation,
     RecomputedBasicBlock,
     RecomputedBottleneck,
     SqueezedTransition,
@@ -34,6 +37,7 @@ BLOCKS = {
     "bottleneck": (lambda: RecomputedBottleneck(8, 2), 8, 8, (1, 1)),
     "bottleneck, wider": (lambda: RecomputedBottleneck(4, 2), 4, 8, (1, 1)),
     "bottleneck, strided": (lambda: RecomputedBottleneck(8, 4, 2), 8, 16, (2, 2)),
+    "end": (lambda: FinalActivation(4), 4, 4, (1, 1)),
 }
 every_block = pytest.mark.parametrize("name", BLOCKS)
 ENTRANCES = ["stem", "strided", "squeezed", "double stem"]
@@ -123,7 +127,7 @@ def test_a_recomputed_block_is_the_ordinary_one(recomputed, ordinary, width):
     assert block.expansion == ordinary.expansion
 
 
-def first_layer(block: nn.Module, kind: type) -> nn.Module:
+def first_layer(block: nn.Module, kind: type | UnionType) -> nn.Module:
     return next(layer for layer in block.modules() if isinstance(layer, kind))
 
 
@@ -132,7 +136,7 @@ def synchronised(block: nn.Module) -> nn.Module:
 
 
 def hooked(block: nn.Module) -> nn.Module:
-    first_layer(block, nn.Conv2d).register_forward_hook(lambda layer, given, result: result.sin())
+    first_layer(block, nn.Conv2d | nn.BatchNorm2d).register_forward_hook(lambda layer, given, result: result.sin())
     return block
 
 
