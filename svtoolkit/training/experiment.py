@@ -25,7 +25,7 @@ from svtoolkit.features import FrontEnd, build_front_end
 from svtoolkit.losses import MarginSchedule
 from svtoolkit.optim import LearningRateSchedule
 from svtoolkit.scoring.extraction import EmbeddingExtractor
-from svtoolkit.training.assembly import build_trainable
+from svtoolkit.training.assembly import Trainable, build_trainable
 from svtoolkit.training.exp_dir import CHECKPOINTS, LOGS, VALIDATION, find_state, log_file, open_history, write_config
 from svtoolkit.training.loader import load_crops
 from svtoolkit.training.loop import Plan, TrainingLoop
@@ -100,7 +100,8 @@ class Experiment:
             config.augment.freq_masks,
             config.augment.freq_width,
         )
-        self.step = self._build_step(micro_batch)
+        trainable = self._build_trainable()
+        self.step = self._build_step(trainable, micro_batch)
         self.loop = TrainingLoop(
             self.step,
             self.plan,
@@ -111,7 +112,7 @@ class Experiment:
             name_utterances=self._name_utterances,
             fingerprint=self.training_set.fingerprint(),
         )
-        self._announce(micro_batch)
+        self._announce(micro_batch, trainable.strategy)
 
     def batches(self) -> Generator[CropBatch, None, None]:
         """Micro-batches from the step on that the loop stands at."""
@@ -175,9 +176,9 @@ class Experiment:
         except (ImportError, ValueError) as error:
             raise UserError(f"features cannot be computed: {error}") from error
 
-    def _build_step(self, micro_batch: int) -> OptimizerStep:
+    def _build_trainable(self) -> Trainable:
         config = self.config
-        network, head, optimizer, _ = build_trainable(
+        return build_trainable(
             config.model,
             config.memory,
             config.loss,
@@ -187,11 +188,14 @@ class Experiment:
             device=self.device,
             channels_last=config.trainer.channels_last,
         )
+
+    def _build_step(self, trainable: Trainable, micro_batch: int) -> OptimizerStep:
+        config = self.config
         return OptimizerStep(
             self.front_end,
-            network,
-            head,
-            optimizer,
+            trainable.network,
+            trainable.head,
+            trainable.optimizer,
             self.spec_augment,
             device=self.device,
             precision=config.trainer.precision,
@@ -225,11 +229,14 @@ class Experiment:
         names = [f"{self.training_set.utterances[row].utterance_id} (speed {speed:g})" for row, speed, _ in rows]
         return ", ".join(names) + (f" and {len(entries) - 10} more" if len(entries) > 10 else "")
 
-    def _announce(self, micro_batch: int) -> None:
+    def _announce(self, micro_batch: int, strategy: str) -> None:
         config, data = self.config, self.training_set
         weights = sum(parameter.numel() for parameter in self.step.network.parameters())
         held = f", {config.validation.speakers} more held out for validation" if config.validation.speakers else ""
-        log.info("%s: %.2f M parameters, embedding of %d", config.model.name, weights / 1e6, config.model.embedding_dim)
+        log.info(
+            "%s: %.2f M parameters, embedding of %d; memory strategy: %s",
+            config.model.name, weights / 1e6, config.model.embedding_dim, strategy,
+        )  # fmt: skip
         log.info(
             "%d utterances, %.2f h; %d speakers x %d speeds = %d classes%s",
             len(data.utterances), data.seconds.sum() / 3600,

@@ -23,7 +23,7 @@ def test_the_log_says_what_is_trained(finished, speech):
     assert "6 speakers x 3 speeds = 18 classes, 2 more held out for validation" in text
     assert "36 utterances" in text
     assert "effective batch 8 = 8 x 1 accumulated; 2 epochs x 13 steps = 26; peak learning rate 0.05" in text
-    assert re.search(r"resnet10: 0\.\d\d M parameters, embedding of 16", text)
+    assert re.search(r"resnet10: 0\.\d\d M parameters, embedding of 16; memory strategy: store", text)
     assert "cpu, fp32, 1 CPU threads" in text
     assert re.search(r"epoch 2/2: loss \d.*validation EER \d.* %.*waiting for data.*peak memory \d", text)
 
