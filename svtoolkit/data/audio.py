@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import soundfile
@@ -14,6 +15,8 @@ import soxr
 
 from svtoolkit.data.threads import map_in_order
 from svtoolkit.errors import UserError
+
+Key = TypeVar("Key", bound=Hashable)
 
 LENGTH_UNKNOWN = 2**62
 """libsndfile gives SF_COUNT_MAX (2^63 - 1) samples where a FLAC header leaves the length open."""
@@ -117,7 +120,7 @@ def read_audio(
     return mono if rate == sample_rate else convert_rate(mono, rate, sample_rate)
 
 
-def measure_durations(paths: Mapping[str, Path], *, jobs: int = 1) -> dict[str, float]:
+def measure_durations(paths: Mapping[Key, Path], *, jobs: int = 1) -> dict[Key, float]:
     """Read the headers of many files.
 
     Args:

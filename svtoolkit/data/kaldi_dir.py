@@ -32,6 +32,7 @@ __all__ = [
     "parse_tables",
     "read_tables",
     "read_utt2spk",
+    "resolve",
     "write_table",
 ]
 
@@ -108,8 +109,7 @@ class KaldiDir:
         return sorted(set(self.utt2spk.values()))
 
     def audio_path(self, recording: str) -> Path:
-        path = Path(self.wav_scp[recording])
-        return path if path.is_absolute() else self.root / path
+        return resolve(self.wav_scp[recording], self.root)
 
     def utterance(self, utterance_id: str) -> Utterance:
         segment = self.segments.get(utterance_id)
@@ -154,6 +154,12 @@ class KaldiDir:
                 write_table(folder / name, table)
             else:
                 (folder / name).unlink(missing_ok=True)
+
+
+def resolve(location: str, root: Path) -> Path:
+    """Where a file is that a list names."""
+    path = Path(location)
+    return path if path.is_absolute() else root / path
 
 
 def invert(utt2spk: Mapping[str, str]) -> dict[str, list[str]]:

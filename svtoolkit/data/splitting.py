@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.errors import UserError
@@ -23,18 +24,31 @@ def split_speakers(kaldi_dir: KaldiDir, *, eval_speakers: int, seed: int) -> tup
     Raises:
         UserError: fewer than one evaluation speaker asked for, not enough of them, or none left to train on.
     """
-    if eval_speakers < 1:
-        raise UserError(f"eval_speakers is {eval_speakers}, expected 1 or more")
-    spk2utt = kaldi_dir.spk2utt
-    candidates = [speaker for speaker, utterances in spk2utt.items() if len(utterances) > 1]
-    if eval_speakers > len(candidates):
-        raise UserError(
-            f"eval_speakers is {eval_speakers}, but only {len(candidates)} of {len(spk2utt)} speakers have two "
-            "utterances or more, which target trials need; lower it"
-        )
-    if eval_speakers == len(spk2utt):
-        raise UserError(f"eval_speakers is {eval_speakers}, which leaves none of {len(spk2utt)} to train on; lower it")
-    chosen = set(random.Random(seed).sample(candidates, eval_speakers))
+    counts = {speaker: len(utterances) for speaker, utterances in kaldi_dir.spk2utt.items()}
+    chosen = draw_eval_speakers(counts, eval_speakers=eval_speakers, seed=seed)
     evaluation = [utterance for utterance, speaker in kaldi_dir.utt2spk.items() if speaker in chosen]
     training = [utterance for utterance, speaker in kaldi_dir.utt2spk.items() if speaker not in chosen]
     return kaldi_dir.subset(training), kaldi_dir.subset(evaluation)
+
+
+def draw_eval_speakers(counts: Mapping[str, int], *, eval_speakers: int, seed: int) -> set[str]:
+    """Draw the speakers of an evaluation, as ``split_speakers`` does.
+
+    Args:
+        counts: speaker id -> number of utterances, speakers sorted.
+        eval_speakers, seed: as there.
+
+    Raises:
+        UserError: as there.
+    """
+    if eval_speakers < 1:
+        raise UserError(f"eval_speakers is {eval_speakers}, expected 1 or more")
+    candidates = [speaker for speaker, count in counts.items() if count > 1]
+    if eval_speakers > len(candidates):
+        raise UserError(
+            f"eval_speakers is {eval_speakers}, but only {len(candidates)} of {len(counts)} speakers have two "
+            "utterances or more, which target trials need; lower it"
+        )
+    if eval_speakers == len(counts):
+        raise UserError(f"eval_speakers is {eval_speakers}, which leaves none of {len(counts)} to train on; lower it")
+    return set(random.Random(seed).sample(candidates, eval_speakers))

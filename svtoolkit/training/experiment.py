@@ -14,10 +14,10 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from svtoolkit.config import TrainConfig
 from svtoolkit.data.crops import CropBatch, CropDataset, CropGeometry
-from svtoolkit.data.kaldi_dir import KaldiDir
+from svtoolkit.data.manifest import Manifest
 from svtoolkit.data.sampler import BatchSampler
 from svtoolkit.data.spec_augment import SpecAugment
-from svtoolkit.data.splitting import split_speakers
+from svtoolkit.data.splitting import draw_eval_speakers
 from svtoolkit.data.training_set import TrainingSet
 from svtoolkit.device import autocast, choose_device
 from svtoolkit.errors import UserError
@@ -76,9 +76,9 @@ class Experiment:
         settings = config.trainer
         self.device = choose_device(settings.device)
         autocast(self.device, settings.precision)  # refuses an unknown precision before any work
-        kaldi_dir, validation_dir = self._split(KaldiDir.read(config.data.train, config.data.root))
+        manifest, held_out = self._split(Manifest.read(config.data.train, config.data.root))
         self.training_set = TrainingSet.build(
-            kaldi_dir,
+            manifest,
             speeds=config.data.speeds,
             min_seconds=config.data.min_seconds,
             jobs=max(1, config.data.num_workers),
@@ -107,7 +107,7 @@ class Experiment:
             self.plan,
             settings,
             Path(config.exp_dir) / CHECKPOINTS,
-            validate=self._validation(validation_dir),
+            validate=self._validation(held_out),
             validate_every=config.validation.every_epochs,
             name_utterances=self._name_utterances,
             fingerprint=self.training_set.fingerprint(),
@@ -137,12 +137,13 @@ class Experiment:
             pin_memory=self.device.type == "cuda",
         )
 
-    def _split(self, kaldi_dir: KaldiDir) -> tuple[KaldiDir, KaldiDir | None]:
+    def _split(self, manifest: Manifest) -> tuple[Manifest, Manifest | None]:
         speakers = self.config.validation.speakers
         if not speakers:
-            return kaldi_dir, None
+            return manifest, None
         try:
-            return split_speakers(kaldi_dir, eval_speakers=speakers, seed=self.config.seed)
+            chosen = draw_eval_speakers(manifest.utterance_counts(), eval_speakers=speakers, seed=self.config.seed)
+            return manifest.of_speakers(chosen)
         except UserError as error:
             raise UserError(f"validation.speakers is {speakers}: {error}; lower it (0: no validation)") from error
 
@@ -204,12 +205,12 @@ class Experiment:
             gradient_clip=config.trainer.gradient_clip,
         )
 
-    def _validation(self, kaldi_dir: KaldiDir | None) -> Callable[[], dict[str, float]] | None:
-        if kaldi_dir is None:
+    def _validation(self, held_out: Manifest | None) -> Callable[[], dict[str, float]] | None:
+        if held_out is None:
             return None
         config = self.config
         validation = Validation(
-            kaldi_dir,
+            held_out.kaldi_dir(),
             targets_per_speaker=config.validation.targets_per_speaker,
             seed=config.seed,
             folder=Path(config.exp_dir) / VALIDATION,

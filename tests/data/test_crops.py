@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from svtoolkit.data.crops import CropDataset, CropGeometry, collate_crops
 from svtoolkit.data.kaldi_dir import KaldiDir, Segment
+from svtoolkit.data.manifest import Manifest
 from svtoolkit.data.sampler import BatchSampler
 from svtoolkit.data.spec_augment import SpecAugment
 from svtoolkit.data.training_set import TrainingSet
@@ -50,7 +51,7 @@ def tone(hertz: float, samples: int) -> np.ndarray:
 
 
 def crops_of(kaldi_dir: KaldiDir, speeds=(1.0,), **options) -> CropDataset:
-    training_set = TrainingSet.build(kaldi_dir, speeds=speeds, min_seconds=0.0)
+    training_set = TrainingSet.build(Manifest.of(kaldi_dir), speeds=speeds, min_seconds=0.0)
     chosen = {"dither": 0.0, "int16_scale": True, "seed": 1, **options}
     return CropDataset(training_set, chosen.pop("geometry", GEOMETRY), chosen.pop("spec_augment", NO_MASKS), **chosen)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from broken_directories import RATE, SPEAKERS, make_directory, make_segmented_directory, write_noise
 
-from svtoolkit.data.kaldi_dir import KaldiDir
+from svtoolkit.data.manifest import Manifest
 from svtoolkit.data.training_set import TrainingSet
 from svtoolkit.errors import UserError
 
@@ -17,7 +17,7 @@ SPEEDS = (1.0, 0.9, 1.1)
 
 
 def build(data: Path, speeds=SPEEDS, min_seconds=0.1, **options) -> TrainingSet:
-    return TrainingSet.build(KaldiDir.read(data), speeds=speeds, min_seconds=min_seconds, **options)
+    return TrainingSet.build(Manifest.read(data), speeds=speeds, min_seconds=min_seconds, **options)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_short_utterances_are_left_out_and_counted(data, caplog):
     # bob has no utterance left and so no class; a duration of just min_seconds is long enough.
     assert training_set.speakers == ["ann", "cid"]
     assert training_set.num_classes == 6
-    assert training_set.speaker_index.tolist() == [0, 0, 0, 1, 1, 1]
+    assert training_set.utterances.speaker_index.tolist() == [0, 0, 0, 1, 1, 1]
 
 
 def test_nothing_left_is_refused(data):
