@@ -7,14 +7,14 @@ from pathlib import Path
 
 from svtoolkit.config import TrainConfig
 from svtoolkit.reporting.provenance import RUN_RECORD, append_command
-from svtoolkit.training.experiment import train
+from svtoolkit.training.launch import launch
 
 log = logging.getLogger(__name__)
 
 
 def run(config: TrainConfig, typed: str) -> int:
     """Train; the exit status is 128 + signal where a signal stopped the run."""
-    stopped_by = train(config)
+    stopped_by = launch(config)
     append_command(Path(config.exp_dir) / RUN_RECORD, typed)
     if stopped_by is None:
         log.info("finished: %s", config.exp_dir)

@@ -201,11 +201,15 @@ class TrainerConfig:
     batch_size: int = 256
     """EFFECTIVE batch: crops an optimizer step sees."""
     micro_batch: int | None = None
-    """Crops in memory at once; None: the whole batch."""
+    """Crops in memory at once on a device; None: its share of the batch."""
     precision: str = "fp32"
     """fp32, bf16 or fp16."""
     device: str = "auto"
     """auto, cpu or cuda."""
+    devices: int = 1
+    """Cards of this machine (CPU: processes) that share the batch."""
+    sync_batch_norm: bool = False
+    """BatchNorm over the crops of all devices."""
     threads: int | None = None
     """CPU threads of the arithmetic; None: torch's choice."""
     gradient_clip: float | None = None

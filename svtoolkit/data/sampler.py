@@ -13,31 +13,40 @@ class BatchSampler:
     """An exact shuffle of all entries an epoch, rounded down to whole batches; it can begin at any step.
 
     Iterating yields micro-batches of (epoch, entry) from ``start_step`` on, so that a resumed run goes on where it
-    stopped and loader workers need no state.
+    stopped and loader workers need no state. Of the micro-batches of a step, those of one process follow each other:
+    what comes together does not depend on the number of processes, and each has equally many.
 
     Args:
         num_entries: entries of the training set.
-        batch_size: effective batch, entries an optimizer step.
-        micro_batch: entries that come together; divides ``batch_size``.
+        batch_size: effective batch, entries an optimizer step of all processes.
+        micro_batch: entries that come together; ``processes`` x ``micro_batch`` divides ``batch_size``.
         seed: of the shuffles.
+        rank, processes: which of how many processes the micro-batches are for.
 
     Attributes:
         start_step, total_steps: optimizer steps that iteration begins after and ends at; one epoch unless set.
     """
 
-    def __init__(self, num_entries: int, *, batch_size: int, micro_batch: int, seed: int) -> None:
+    def __init__(
+        self, num_entries: int, *, batch_size: int, micro_batch: int, seed: int, rank: int = 0, processes: int = 1
+    ) -> None:
         if num_entries < batch_size:
             raise UserError(
                 f"trainer.batch_size is {batch_size}, but the training set has {num_entries} crops an epoch; lower it"
             )
-        if not 0 < micro_batch <= batch_size or batch_size % micro_batch:
+        share = share_of(batch_size, processes)
+        if not 0 < micro_batch <= share or share % micro_batch:
+            shared = f" / {processes} processes" if processes > 1 else ""
             raise UserError(
-                f"trainer.micro_batch is {micro_batch}, expected a divisor of trainer.batch_size, which is {batch_size}"
+                f"trainer.micro_batch is {micro_batch}, expected a divisor of trainer.batch_size{shared}, "
+                f"which is {share}"
             )
         self.num_entries = num_entries
         self.batch_size = batch_size
         self.micro_batch = micro_batch
         self.seed = seed
+        self.rank = rank
+        self.share = share
         self.start_step = 0
         self.total_steps = self.steps_per_epoch
 
@@ -55,9 +64,23 @@ class BatchSampler:
             if step // self.steps_per_epoch != epoch:
                 epoch = step // self.steps_per_epoch
                 order = self.shuffle(epoch)
-            first = step % self.steps_per_epoch * self.batch_size
-            for begin in range(first, first + self.batch_size, self.micro_batch):
+            first = step % self.steps_per_epoch * self.batch_size + self.rank * self.share
+            for begin in range(first, first + self.share, self.micro_batch):
                 yield [(epoch, int(entry)) for entry in order[begin : begin + self.micro_batch]]
 
     def __len__(self) -> int:
-        return (self.total_steps - self.start_step) * (self.batch_size // self.micro_batch)
+        return (self.total_steps - self.start_step) * (self.share // self.micro_batch)
+
+
+def share_of(batch_size: int, processes: int) -> int:
+    """Entries of an effective batch that each of several processes takes.
+
+    Raises:
+        UserError: they cannot share it equally.
+    """
+    if batch_size % processes:
+        raise UserError(
+            f"trainer.batch_size is {batch_size}, which {processes} processes cannot share equally; "
+            f"expected a multiple of {processes}, such as {max(1, round(batch_size / processes)) * processes}"
+        )
+    return batch_size // processes

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Generator
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +17,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from svtoolkit.config import TrainConfig
 from svtoolkit.data.crops import CropBatch, CropDataset, CropGeometry
 from svtoolkit.data.manifest import Manifest
-from svtoolkit.data.sampler import BatchSampler
+from svtoolkit.data.sampler import BatchSampler, share_of
 from svtoolkit.data.spec_augment import SpecAugment
 from svtoolkit.data.splitting import draw_eval_speakers
 from svtoolkit.data.training_set import TrainingSet
@@ -29,15 +31,20 @@ from svtoolkit.training.assembly import Trainable, build_trainable
 from svtoolkit.training.exp_dir import CHECKPOINTS, LOGS, VALIDATION, find_state, log_file, open_history, write_config
 from svtoolkit.training.loader import load_crops
 from svtoolkit.training.loop import Plan, TrainingLoop
+from svtoolkit.training.replication import synchronise_batch_norm
 from svtoolkit.training.settings import check_settings
 from svtoolkit.training.step import OptimizerStep
 from svtoolkit.training.validation import Validation
+from svtoolkit.training.world import ALONE, World
 
 log = logging.getLogger(__name__)
 
 
-def train(config: TrainConfig) -> int | None:
+def train(config: TrainConfig, world: World = ALONE) -> int | None:
     """Train as configured, going on where an earlier run in exp_dir stopped.
+
+    Args:
+        world: the processes that train together; all call this with the same configuration.
 
     Returns:
         None when the plan is finished, or the number of the signal that stopped it.
@@ -47,11 +54,10 @@ def train(config: TrainConfig) -> int | None:
     """
     check_settings(config)
     logs = Path(config.exp_dir) / LOGS
-    with log_file(logs), logging_redirect_tqdm([logging.getLogger()]):
-        state = find_state(config)
-        write_config(config)
-        _seed_everything(config)
-        experiment = Experiment(config)
+    with log_file(logs) if world.is_first else nullcontext(), logging_redirect_tqdm([logging.getLogger()]):
+        state = _state_to_go_on_from(config, world)
+        _seed_everything(config, world)
+        experiment = Experiment(config, world)
         loop = experiment.loop
         if state is not None:
             loop.restore(state)
@@ -59,22 +65,35 @@ def train(config: TrainConfig) -> int | None:
                 log.info("finished already after step %d: there is nothing left to do", loop.finished_steps)
                 return None
             log.info("going on after step %d of %d", loop.finished_steps, experiment.plan.total_steps)
-        history = open_history(logs, resume_step=loop.finished_steps)
+        history = open_history(logs, resume_step=loop.finished_steps) if world.is_first else None
         batches = experiment.batches()
         try:
             return loop.run(batches, history)
         finally:
             batches.close()
-            history.close()
+            if history is not None:
+                history.close()
+
+
+def _state_to_go_on_from(config: TrainConfig, world: World) -> dict[str, Any] | None:
+    """The first process looks and sets damaged states aside before the others look."""
+    if world.is_first:
+        state = find_state(config)
+        write_config(config)
+        world.wait()
+        return state
+    world.wait()
+    return find_state(config)
 
 
 class Experiment:
-    """All parts of a run, built from its configuration."""
+    """All parts of a run, built from its configuration; of several processes, the parts of one."""
 
-    def __init__(self, config: TrainConfig) -> None:
+    def __init__(self, config: TrainConfig, world: World = ALONE) -> None:
         self.config = config
+        self.world = world
         settings = config.trainer
-        self.device = choose_device(settings.device)
+        self.device = choose_device(settings.device) if world.size == 1 else world.device
         autocast(self.device, settings.precision)  # refuses an unknown precision before any work
         manifest, held_out = self._split(Manifest.read(config.data.train, config.data.root))
         self.training_set = TrainingSet.build(
@@ -83,12 +102,15 @@ class Experiment:
             min_seconds=config.data.min_seconds,
             jobs=max(1, config.data.num_workers),
         )
-        micro_batch = settings.batch_size if settings.micro_batch is None else settings.micro_batch
+        share = share_of(settings.batch_size, world.size)
+        micro_batch = share if settings.micro_batch is None else settings.micro_batch
         self.sampler = BatchSampler(
             len(self.training_set),
             batch_size=settings.batch_size,
             micro_batch=micro_batch,
             seed=config.seed,
+            rank=world.rank,
+            processes=world.size,
         )
         self.plan = self._plan()
         self.sampler.total_steps = self.plan.total_steps
@@ -179,7 +201,7 @@ class Experiment:
 
     def _build_trainable(self) -> Trainable:
         config = self.config
-        return build_trainable(
+        trainable = build_trainable(
             config.model,
             config.memory,
             config.loss,
@@ -189,6 +211,9 @@ class Experiment:
             device=self.device,
             channels_last=config.trainer.channels_last,
         )
+        if not config.trainer.sync_batch_norm:
+            return trainable
+        return trainable._replace(network=synchronise_batch_norm(trainable.network, self.world))
 
     def _build_step(self, trainable: Trainable, micro_batch: int) -> OptimizerStep:
         config = self.config
@@ -203,12 +228,15 @@ class Experiment:
             batch_size=config.trainer.batch_size,
             micro_batch=micro_batch,
             gradient_clip=config.trainer.gradient_clip,
+            world=self.world,
         )
 
     def _validation(self, held_out: Manifest | None) -> Callable[[], dict[str, float]] | None:
         if held_out is None:
             return None
         config = self.config
+        if not self.world.is_first:
+            return None
         validation = Validation(
             held_out.kaldi_dir(),
             targets_per_speaker=config.validation.targets_per_speaker,
@@ -243,19 +271,23 @@ class Experiment:
             len(data.utterances), data.seconds.sum() / 3600,
             len(data.speakers), len(data.speeds), data.num_classes, held,
         )  # fmt: skip
+        devices = f"{self.world.size} devices x " if self.world.size > 1 else ""
         log.info(
-            "effective batch %d = %d x %d accumulated; %d epochs x %d steps = %d; peak learning rate %g, as configured",
-            config.trainer.batch_size, micro_batch, config.trainer.batch_size // micro_batch, config.trainer.epochs,
-            self.plan.steps_per_epoch, self.plan.total_steps, config.optim.lr,
+            "effective batch %d = %s%d x %d accumulated; "
+            "%d epochs x %d steps = %d; peak learning rate %g, as configured",
+            config.trainer.batch_size, devices, micro_batch, self.step.accumulation,
+            config.trainer.epochs, self.plan.steps_per_epoch, self.plan.total_steps, config.optim.lr,
         )  # fmt: skip
         log.info("%s, %s, %d CPU threads", self.device, config.trainer.precision, torch.get_num_threads())
 
 
-def _seed_everything(config: TrainConfig) -> None:
+def _seed_everything(config: TrainConfig, world: World) -> None:
     random.seed(config.seed)
     np.random.seed(config.seed)
     torch.manual_seed(config.seed)
     if config.trainer.threads is not None:
         torch.set_num_threads(config.trainer.threads)
+    elif world.local_size > 1:
+        torch.set_num_threads(max(1, torch.get_num_threads() // world.local_size))
     torch.backends.cudnn.deterministic = config.trainer.deterministic
     torch.backends.cudnn.benchmark = not config.trainer.deterministic

@@ -22,10 +22,14 @@ from svtoolkit.training.epoch_weights import drop_epoch_weights, save_epoch_weig
 from svtoolkit.training.history import History
 from svtoolkit.training.meters import Meter
 from svtoolkit.training.run_state import collect_state, restore_state
-from svtoolkit.training.signals import StopRequest
+from svtoolkit.training.signals import ASKING, StopRequest
 from svtoolkit.training.step import OptimizerStep
 
 log = logging.getLogger(__name__)
+
+BAR_STYLE: dict[str, Any] = {
+    "desc": "train", "unit": "step", "dynamic_ncols": True, "mininterval": 1.0, "smoothing": 0.05
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,8 @@ class TrainingLoop:
         validate: called at the end of an epoch; returns its figures.
         name_utterances: rows of the training set -> what to call them in a message.
         fingerprint: of the training set; a state of another one is refused.
+
+    Of several processes the first one validates and writes; history is given to it alone.
     """
 
     def __init__(
@@ -71,6 +77,7 @@ class TrainingLoop:
         self.validate_every = validate_every
         self.name_utterances = name_utterances
         self.fingerprint = fingerprint
+        self.world = step.world
         self.meters = {"log": Meter(), "epoch": Meter()}
         self.finished_steps = 0
         self.seconds = 0.0
@@ -93,32 +100,35 @@ class TrainingLoop:
     def is_finished(self) -> bool:
         return self.finished_steps >= self.plan.total_steps
 
-    def run(self, batches: Iterator[CropBatch], history: History) -> int | None:
+    def run(self, batches: Iterator[CropBatch], history: History | None) -> int | None:
         """Train to the end of the plan; returns the number of the signal that stopped it earlier, else None."""
         self._saved_at = time.monotonic()
         reset_peak(self.step.device)
-        total = self.plan.total_steps
-        with StopRequest() as stop, tqdm(total=total, initial=self.finished_steps, unit="step", **_bar_style()) as bar:
+        with StopRequest() as stop, self._bar() as bar:
             while not self.is_finished:
                 self._one_step(batches, history, bar)
                 at_epoch_end = self.finished_steps % self.plan.steps_per_epoch == 0
                 if at_epoch_end:
                     self._end_epoch(history)
-                asked = stop.signal_number  # a signal that comes from here on is answered after the next step
-                if at_epoch_end or asked or self._checkpoint_is_due():
+                asked, is_late = self._agree(stop)
+                if at_epoch_end or asked or is_late or self._steps_are_due():
                     self._save(history, must_succeed=asked is not None or self.is_finished)
                 if asked and not self.is_finished:
                     return asked
         return None
 
-    def _one_step(self, batches: Iterator[CropBatch], history: History, bar: tqdm) -> None:
+    def _bar(self) -> tqdm:
+        done, total = self.finished_steps, self.plan.total_steps
+        return tqdm(initial=done, total=total, disable=not self.world.is_first, **BAR_STYLE)
+
+    def _one_step(self, batches: Iterator[CropBatch], history: History | None, bar: tqdm) -> None:
         rate = self.plan.learning_rate(self.finished_steps)
         for group in self.step.optimizer.param_groups:
             group["lr"] = rate
         self.step.head.margin = self.plan.margin(self.finished_steps)
         result = self.step(batches)
         self.finished_steps += 1
-        self.seconds += result.meter.seconds
+        self.seconds += result.meter.seconds / self.world.size
         if result.nonfinite_entries:
             self._count_nonfinite(result.nonfinite_entries)
         else:
@@ -130,7 +140,8 @@ class TrainingLoop:
         if self.finished_steps % self.settings.log_steps == 0 and window.crops:
             averages = window.averages()
             shown = {"lr": rate, "margin": self.step.head.margin}
-            history.add({"kind": "step", **self._position(), **averages, **shown, "seconds": self.seconds})
+            if history is not None:
+                history.add({"kind": "step", **self._position(), **averages, **shown, "seconds": self.seconds})
             bar.set_postfix_str(_progress_text(averages, **shown))
             window.clear()
 
@@ -152,7 +163,12 @@ class TrainingLoop:
                 "set trainer.gradient_clip"
             )
 
-    def _end_epoch(self, history: History) -> None:
+    def _end_epoch(self, history: History | None) -> None:
+        if history is not None:
+            self._report_epoch(history)
+        self.meters["epoch"].clear()
+
+    def _report_epoch(self, history: History) -> None:
         position, meter = self._position(), self.meters["epoch"]
         epoch = position["epoch"]
         record: dict[str, Any] = {"kind": "epoch", **position, **meter.averages()}
@@ -164,7 +180,6 @@ class TrainingLoop:
         reset_peak(self.step.device)
         history.add(record)
         log.info("%s", _epoch_text(record, self.plan.total_steps // self.plan.steps_per_epoch))
-        meter.clear()
         self._save_epoch_weights(epoch)
         keep = {"keep_last": self.settings.keep_last, "keep_best": self.settings.keep_best}
         drop_epoch_weights(self.checkpoints, history.epochs(), **keep)
@@ -178,13 +193,25 @@ class TrainingLoop:
                 raise self._not_written(f"the weights of epoch {epoch}", error) from error
             log.error("the weights of epoch %d could not be written (%s); free some disk", epoch, error)
 
-    def _checkpoint_is_due(self) -> bool:
-        every = self.settings.checkpoint_steps
-        late = time.monotonic() - self._saved_at > 60 * self.settings.checkpoint_minutes
-        return late or (every > 0 and self.finished_steps % every == 0)
+    def _agree(self, stop: StopRequest) -> tuple[int | None, bool]:
+        """The signal that asked any process to stop, and whether the first one's last state is too long ago.
 
-    def _save(self, history: History, *, must_succeed: bool) -> None:
+        What comes from here on is answered after the next step, and by all processes after the same one.
+        """
+        late = time.monotonic() - self._saved_at > 60 * self.settings.checkpoint_minutes
+        notes = {str(number): float(stop.signal_number == number) for number in ASKING}
+        totals = self.world.total({**notes, "late": float(late and self.world.is_first)})
+        return next((number for number in ASKING if totals[str(number)]), None), bool(totals["late"])
+
+    def _steps_are_due(self) -> bool:
+        every = self.settings.checkpoint_steps
+        return every > 0 and self.finished_steps % every == 0
+
+    def _save(self, history: History | None, *, must_succeed: bool) -> None:
         """Write the full state; a failure is survived while training goes on, since the state before it stays."""
+        self._saved_at = time.monotonic()
+        if history is None:
+            return
         state = collect_state(
             self.step,
             self.meters,
@@ -209,10 +236,6 @@ class TrainingLoop:
             f"{self.checkpoints}: {what} could not be written ({error}); "
             "free some disk and run the same command again: it goes on from the newest state"
         )
-
-
-def _bar_style() -> dict[str, Any]:
-    return {"dynamic_ncols": True, "mininterval": 1.0, "smoothing": 0.05, "desc": "train"}
 
 
 def _progress_text(averages: dict[str, float], *, lr: float, margin: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 
@@ -15,6 +16,11 @@ class Meter:
     crops: int = 0
     waiting: float = 0.0
     seconds: float = 0.0
+
+    @classmethod
+    def of(cls, totals: Mapping[str, float]) -> Meter:
+        """Of sums by name; names of nothing that is counted here are passed over."""
+        return cls(**{name: type(zero)(totals[name]) for name, zero in asdict(cls()).items()})
 
     def add(self, other: Meter) -> None:
         for name, value in asdict(other).items():

@@ -8,6 +8,9 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
+ASKING = (signal.SIGTERM, signal.SIGINT)
+"""Signals that ask."""
+
 
 class StopRequest:
     """Context in which the first SIGTERM or SIGINT is remembered and a second one acts at once.
@@ -21,7 +24,7 @@ class StopRequest:
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> StopRequest:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ASKING:
             self._previous[number] = signal.signal(number, self._remember)
         return self
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor, nn
 
 from svtoolkit.data.crops import CropBatch
 from svtoolkit.data.spec_augment import SpecAugment
-from svtoolkit.device import autocast
 from svtoolkit.losses import ClassificationHead
 from svtoolkit.training.meters import Meter
+from svtoolkit.training.replication import Learner, replicate
+from svtoolkit.training.world import ALONE, World
 
 
 @dataclass
@@ -21,7 +23,7 @@ class StepResult:
     """What a step did.
 
     Attributes:
-        meter: its sums.
+        meter: its sums over all processes.
         nonfinite_entries: rows of the training set that kept it from updating: those whose samples are not finite if
             there are any (BatchNorm hands their NaN on to the rest), else those of a loss or gradient that is not.
     """
@@ -31,7 +33,7 @@ class StepResult:
 
 
 class OptimizerStep:
-    """Gradient of the mean loss over the effective batch, whatever number of micro-batches it comes in.
+    """Gradient of the mean loss over the effective batch, whatever number of micro-batches and processes it comes in.
 
     A step whose loss or gradient is not finite changes nothing: neither weights nor optimizer state nor BatchNorm
     statistics. Under fp16 an overflow of the scaled gradient is the scaler's business: it skips and lowers its scale,
@@ -51,6 +53,7 @@ class OptimizerStep:
         batch_size: int,
         micro_batch: int,
         gradient_clip: float | None,
+        world: World = ALONE,
     ) -> None:
         self.front_end = front_end
         self.network = network
@@ -60,30 +63,37 @@ class OptimizerStep:
         self.device = device
         self.precision = precision
         self.batch_size = batch_size
-        self.accumulation = batch_size // micro_batch
+        self.accumulation = batch_size // world.size // micro_batch
+        self.world = world
         self.gradient_clip = float("inf") if gradient_clip is None else gradient_clip
         self.parameters = [p for module in (network, head) for p in module.parameters() if p.requires_grad]
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
+        self.learner = replicate(Learner(network, head, device, precision), world)
 
     def __call__(self, batches: Iterator[CropBatch]) -> StepResult:
         begin = time.perf_counter()
         meter, nonfinite, seen = Meter(), [], []
         buffers = [buffer.clone() for buffer in self.network.buffers()]
         self.optimizer.zero_grad(set_to_none=True)
-        for _ in range(self.accumulation):
+        for number in range(self.accumulation):
             asked = time.perf_counter()
             batch = next(batches)
             meter.waiting += time.perf_counter() - asked
             seen += batch.entries.tolist()
-            losses = self._backward(batch, meter)
+            with nullcontext() if number + 1 == self.accumulation else self.learner.no_sync():
+                losses = self._backward(batch, meter)
             nonfinite += _nonfinite_entries(batch, losses.cpu())
-        if not nonfinite and not self._update():
-            nonfinite = seen
-        if nonfinite:
+        totals = self.world.total({**asdict(meter), "nonfinite": len(nonfinite)})
+        is_lost = totals["nonfinite"] > 0
+        if not is_lost and not self._update():
+            is_lost, nonfinite = True, seen
+        if is_lost:
+            nonfinite = self.world.gather(nonfinite)
             with torch.no_grad():
                 for buffer, before in zip(self.network.buffers(), buffers, strict=True):
                     buffer.copy_(before)
-        meter.seconds = time.perf_counter() - begin
+        meter = Meter.of(totals)
+        meter.seconds = self.world.size * (time.perf_counter() - begin)
         return StepResult(meter, nonfinite)
 
     def _backward(self, batch: CropBatch, meter: Meter) -> Tensor:
@@ -91,10 +101,9 @@ class OptimizerStep:
         batch = CropBatch(*(tensor.to(self.device, non_blocking=True) for tensor in batch))
         with torch.no_grad():
             features = self.spec_augment.apply(self.front_end(batch.waveforms), batch.masks)
-        with autocast(self.device, self.precision):
-            embeddings = self.network(features)
-        output = self.head(embeddings, batch.labels)
-        self.scaler.scale(output.losses.sum() / self.batch_size).backward()
+        output = self.learner(features, batch.labels)
+        # Replicas share the mean of their gradients: that of the sum of their losses is as many times larger.
+        self.scaler.scale(output.losses.sum() * self.world.size / self.batch_size).backward()
         losses = output.losses.detach()
         meter.loss += float(losses.sum())
         meter.correct += int(output.correct.sum())

@@ -95,3 +95,24 @@ def test_a_micro_batch_must_divide_the_batch(micro_batch):
         UserError, match=rf"trainer\.micro_batch is {micro_batch}, expected a divisor of .*, which is 8"
     ):
         BatchSampler(20, batch_size=8, micro_batch=micro_batch, seed=0)
+
+
+@given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.integers(0, 20))
+def test_processes_share_the_micro_batches_of_one(processes, accumulation, micro_batch, spare):
+    """What comes together does not depend on who computes it, and all have equally much to do."""
+    batch = processes * accumulation * micro_batch
+    common = {"batch_size": batch, "micro_batch": micro_batch, "seed": 3}
+    alone = list(BatchSampler(2 * batch + spare, **common))
+    shares = [
+        list(BatchSampler(2 * batch + spare, **common, rank=rank, processes=processes)) for rank in range(processes)
+    ]
+    assert {len(share) for share in shares} == {len(alone) // processes}
+    steps = len(alone) // (processes * accumulation)
+    together = [
+        share[number]
+        for step in range(steps)
+        for share in shares
+        for number in range(step * accumulation, (step + 1) * accumulation)
+    ]
+    assert together == alone
+    assert len(BatchSampler(2 * batch + spare, **common, rank=0, processes=processes)) == len(shares[0])

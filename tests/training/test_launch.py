@@ -1,0 +1,234 @@
+"""Several processes on the CPU: what they learn, how they stop, and what is said when one fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from tiny_runs import assert_same_run, command_words, read_records, read_run, tiny_config
+
+from svtoolkit.config import TrainConfig
+from svtoolkit.errors import UserError
+from svtoolkit.training import launch as launch_module
+from svtoolkit.training import world as world_module
+from svtoolkit.training.experiment import train
+from svtoolkit.training.launch import launch
+
+pytestmark = [
+    pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="torch was built without gloo"),
+    pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc"),
+]
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "svtoolkit.cli"]
+SVT = [sys.executable, "-m", "svtoolkit.cli"]
+PLACE = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+
+
+def start(program: Sequence[str], config: TrainConfig, **environment: str) -> subprocess.Popen[str]:
+    words = [*program, "train", *command_words(config)]
+    own = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=own)
+
+
+def finish(process: subprocess.Popen[str], timeout: float = 120) -> tuple[int, str]:
+    try:
+        output, _ = process.communicate(timeout=timeout)
+    finally:
+        process.kill()
+    return process.returncode, output
+
+
+def wait_for_step(exp_dir: Path, step: int, process: subprocess.Popen[str]) -> None:
+    history = exp_dir / "logs" / "history.jsonl"
+    end = time.monotonic() + 120
+    while f'"step": {step},' not in (history.read_text() if history.exists() else ""):
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < end, f"step {step} did not come"
+        time.sleep(0.02)
+
+
+def ranks_of(process: subprocess.Popen[str]) -> list[int]:
+    """Processes that train, in order of their rank: children that were spawned to."""
+    children = (Path("/proc") / str(process.pid) / "task" / str(process.pid) / "children").read_text().split()
+    commands = {pid: (Path("/proc") / pid / "cmdline").read_bytes() for pid in children}
+    return [int(pid) for pid in children if b"spawn_main" in commands[pid]]
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.fixture(scope="module")
+def pair(speech, tmp_path_factory) -> Path:
+    """exp_dir of the tiny run on two devices, undisturbed."""
+    folder = tmp_path_factory.mktemp("pair")
+    status, output = finish(start(SVT, tiny_config(speech, folder / "exp", trainer__devices=2)))
+    assert status == 0, output
+    assert "effective batch 8 = 2 devices x 4 x 1 accumulated" in output
+    assert output.count("effective batch") == 1, "one process speaks"
+    return folder / "exp"
+
+
+def weights_of(exp_dir: Path) -> dict[str, torch.Tensor]:
+    state = read_run(exp_dir)["state"]
+    named = {**state["network"], **{f"head.{name}": tensor for name, tensor in state["head"].items()}}
+    return {name: tensor for name, tensor in named.items() if "running_" not in name}
+
+
+def test_two_devices_learn_what_one_accumulates(pair, speech, tmp_path):
+    """BatchNorm aside: its statistics are those of the first process's crops, which is half as many."""
+    assert train(tiny_config(speech, tmp_path / "one", trainer__micro_batch=4)) is None
+    ours, theirs = weights_of(pair), weights_of(tmp_path / "one")
+    for name, weight in theirs.items():
+        if "num_batches_tracked" not in name:
+            torch.testing.assert_close(ours[name], weight, rtol=1e-4, atol=1e-6, msg=name)
+    losses = [
+        [record["loss"] for record in read_records(path) if record["kind"] == "step"]
+        for path in (pair, tmp_path / "one")
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_stopped_and_killed_and_gone_on_with(pair, speech, tmp_path):
+    config = tiny_config(speech, tmp_path / "exp", trainer__devices=2)
+    process = start(SVT, config)
+    wait_for_step(tmp_path / "exp", 4, process)
+    process.send_signal(signal.SIGTERM)
+    status, output = finish(process)
+    assert status == 128 + signal.SIGTERM, output
+    assert "stopped by signal 15, state saved" in output
+
+    process = start(SVT, config)
+    wait_for_step(tmp_path / "exp", 14, process)
+    ranks = ranks_of(process)
+    assert len(ranks) == 2
+    os.kill(ranks[1], signal.SIGKILL)
+    status, output = finish(process)
+    assert status == 1
+    assert "process 1 of 2 was killed by signal 9 without a word" in output
+    assert "Traceback" not in output
+    assert all(map(is_gone, ranks))
+
+    status, output = finish(start(SVT, config))
+    assert status == 0, output
+    assert_same_run(tmp_path / "exp", pair)
+
+
+def test_processes_end_with_the_one_that_started_them(speech, tmp_path):
+    process = start(SVT, tiny_config(speech, tmp_path / "exp", trainer__devices=2, trainer__epochs=50))
+    wait_for_step(tmp_path / "exp", 2, process)
+    ranks = ranks_of(process)
+    process.kill()
+    process.wait()
+    end = time.monotonic() + 20
+    while not all(map(is_gone, ranks)):
+        assert time.monotonic() < end, "they train on, and nobody is there to stop them"
+        time.sleep(0.1)
+
+
+def test_torchrun_starts_the_same_run(pair, speech, tmp_path):
+    config = tiny_config(speech, tmp_path / "exp")
+    status, output = finish(start(TORCHRUN, config))
+    assert status == 0, output
+    assert output.count("effective batch 8 = 2 devices x 4 x 1 accumulated") == 1
+    assert_same_run(tmp_path / "exp", pair)
+
+
+def test_what_is_wrong_is_said_once(speech, tmp_path):
+    status, output = finish(start(SVT, tiny_config(tmp_path / "nothing", tmp_path / "exp", trainer__devices=2)))
+    assert status == 1
+    assert output.count("there is no such data directory") == 1
+    assert "Traceback" not in output
+
+
+def test_other_configurations_are_refused(speech, tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    processes = [
+        start(SVT, tiny_config(speech, tmp_path / "exp", seed=seed), **{**PLACE, "RANK": rank, "MASTER_PORT": port})
+        for rank, seed in (("0", 1), ("1", 2))
+    ]
+    outcomes = [finish(process) for process in processes]
+    for status, output in outcomes:
+        assert status == 1
+        assert "process 1 of 2 was started with another configuration or version than process 0" in output
+    assert not (tmp_path / "exp" / "config.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"trainer__devices": 0}, "trainer.devices is 0, expected 1 or more"),
+        ({"trainer__devices": 3}, "trainer.batch_size is 8, which 3 processes cannot share equally; .* such as 9"),
+        (
+            {"trainer__devices": 2, "trainer__micro_batch": 3},
+            r"trainer.micro_batch is 3, expected a divisor of trainer.batch_size / 2 processes, which is 4",
+        ),
+        ({"trainer__sync_batch_norm": True}, "needs several devices, and this run has one; leave it at false"),
+        ({"trainer__devices": 2, "trainer__sync_batch_norm": True}, "needs CUDA, and this run is on the CPU"),
+    ],
+    ids=["none", "three", "micro-batch", "nothing to synchronise", "not on the CPU"],
+)
+def test_numbers_that_cannot_be_are_refused(changes, says, speech, tmp_path):
+    with pytest.raises(UserError, match=says):
+        launch(tiny_config(speech, tmp_path / "exp", **changes))
+
+
+@pytest.fixture
+def two_cards(monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+
+
+@pytest.mark.usefixtures("two_cards")
+def test_a_process_has_a_card_of_its_own(speech, tmp_path):
+    place = launch_module.Place(rank=5, size=6, local_rank=1, local_size=2)
+    assert launch_module._device_of("auto", place) == torch.device("cuda", 1)
+    assert launch_module._device_of("cpu", place) == torch.device("cpu")
+    with pytest.raises(UserError, match=r"trainer\.device is cuda:1, one card for 6 processes; expected auto, cuda"):
+        launch_module._device_of("cuda:1", place)
+    with pytest.raises(UserError, match=r"3 devices are wanted on this machine, and torch sees 2 cards; lower"):
+        launch(tiny_config(speech, tmp_path / "exp", trainer__devices=3, trainer__device="cuda"))
+
+
+def set_place(monkeypatch: pytest.MonkeyPatch, **changes: str) -> None:
+    for name, value in {**PLACE, "MASTER_PORT": "1", **changes}.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_a_place_that_is_no_place_is_refused(monkeypatch, speech, tmp_path):
+    config = tiny_config(speech, tmp_path / "exp", trainer__devices=3)
+    set_place(monkeypatch)
+    with pytest.raises(UserError, match=r"trainer\.devices is 3, but 2 processes were started on this machine; leave"):
+        launch(config)
+    monkeypatch.setenv("LOCAL_RANK", "first")
+    with pytest.raises(UserError, match="RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE are to be numbers, found"):
+        launch(config)
+    monkeypatch.delenv("MASTER_PORT")
+    with pytest.raises(UserError, match=r"RANK, .* are set and MASTER_PORT are not; start the run with torchrun"):
+        launch(config)
+
+
+def test_alone_where_two_are_expected(monkeypatch, speech, tmp_path):
+    monkeypatch.setattr(world_module, "PREFLIGHT", timedelta(seconds=1))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    set_place(monkeypatch, MASTER_PORT=port)
+    with pytest.raises(UserError, match=rf"process 0 of 2 could not reach the others through gloo at 127.0.0.1:{port}"):
+        launch(tiny_config(speech, tmp_path / "exp"))
+    assert not dist.is_initialized()
