@@ -181,6 +181,36 @@ class AugmentConfig:
     freq_masks: int = 1
     freq_width: int = 8
     """Widest frequency mask, bins."""
+    noise: str | None = None
+    """Data directory whose speakers are noise, music and speech; None: no noise."""
+    reverberation: str | None = None
+    """Data directory of room impulse responses; None: no reverberation."""
+    device: str = "worker"
+    """Where noise and rooms are computed: worker (loader process) or batch (training device)."""
+    probability: float = 0.6
+    """Share of crops that noise, room, gain or telephone change at all."""
+    only_noise_weight: float = 1.0
+    """Of those, in proportion: noise alone, ..."""
+    only_reverberation_weight: float = 1.0
+    """... a room alone, ..."""
+    both_weight: float = 1.0
+    """... both."""
+    noise_weight: float = 1.0
+    """What is mixed in, in proportion: noise, ..."""
+    music_weight: float = 1.0
+    """... music, ..."""
+    babble_weight: float = 1.0
+    """... several talkers."""
+    noise_snr: list[float] = field(default_factory=lambda: [0.0, 15.0])
+    """Lowest and highest signal-to-noise ratio, dB."""
+    music_snr: list[float] = field(default_factory=lambda: [5.0, 15.0])
+    babble_snr: list[float] = field(default_factory=lambda: [10.0, 30.0])
+    babble_talkers: list[int] = field(default_factory=lambda: [3, 7])
+    """Fewest and most talkers of a babble."""
+    gain: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    """Lowest and highest gain of changed crops, dB."""
+    telephone_probability: float = 0.0
+    """Share of changed crops that go through a G.711 telephone line."""
 
 
 @dataclass

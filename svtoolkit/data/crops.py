@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from svtoolkit.data.audio import convert_rate, read_audio
+from svtoolkit.data.augmentation import AugmentationBatch, Augmenter, Materials, Plan, collate_plans
 from svtoolkit.data.spec_augment import SpecAugment
 from svtoolkit.data.training_set import TrainingSet
 from svtoolkit.errors import UserError
@@ -26,12 +27,34 @@ class CropBatch(NamedTuple):
         labels: classes, int64, (batch,).
         masks: SpecAugment masks, int64, (batch, masks, 2).
         entries: rows of the training set, int64, (batch,).
+        augmentation: what is still to happen to the waveforms on the device; None: nothing.
     """
 
     waveforms: Tensor
     labels: Tensor
     masks: Tensor
     entries: Tensor
+    augmentation: AugmentationBatch | None = None
+
+    def to(self, device: torch.device) -> CropBatch:
+        """The same on another device; the copy of pinned tensors goes on while the caller does."""
+        waveforms, labels, masks, entries = (tensor.to(device, non_blocking=True) for tensor in self[:4])
+        augmentation = None if self.augmentation is None else self.augmentation.to(device)
+        return CropBatch(waveforms, labels, masks, entries, augmentation)
+
+
+class Crop(NamedTuple):
+    """One crop: as the row of a ``CropBatch``.
+
+    Attributes:
+        prepared: plan and materials of an augmentation that is left to the device.
+    """
+
+    samples: np.ndarray
+    label: int
+    masks: np.ndarray
+    entry: int
+    prepared: tuple[Plan, Materials] | None = None
 
 
 @dataclass(frozen=True)
@@ -44,8 +67,8 @@ class CropGeometry:
     bins: int
 
 
-class CropDataset(Dataset[tuple[np.ndarray, int, np.ndarray, int]]):
-    """Item (epoch, entry) -> (samples, class, masks, entry).
+class CropDataset(Dataset[Crop]):
+    """Item (epoch, entry) -> crop.
 
     Args:
         training_set: what entries mean.
@@ -53,6 +76,8 @@ class CropDataset(Dataset[tuple[np.ndarray, int, np.ndarray, int]]):
         spec_augment: policy of the masks.
         dither: standard deviation of white noise, in 16-bit units where ``int16_scale``.
         seed: with epoch and entry it fixes every draw.
+        augmenter: of noise and rooms; None: none.
+        augment_in_batch: leave their arithmetic to the device.
         channel, resample: as for ``read_audio``.
 
     Raises:
@@ -68,6 +93,8 @@ class CropDataset(Dataset[tuple[np.ndarray, int, np.ndarray, int]]):
         dither: float,
         int16_scale: bool,
         seed: int,
+        augmenter: Augmenter | None = None,
+        augment_in_batch: bool = False,
         channel: int | None = None,
         resample: bool = False,
     ) -> None:
@@ -79,13 +106,15 @@ class CropDataset(Dataset[tuple[np.ndarray, int, np.ndarray, int]]):
         self.dither = dither
         self.int16_scale = int16_scale
         self.seed = seed
+        self.augmenter = augmenter
+        self.augment_in_batch = augment_in_batch
         self.channel = channel
         self.resample = resample
 
     def __len__(self) -> int:
         return len(self.training_set)
 
-    def __getitem__(self, item: tuple[int, int]) -> tuple[np.ndarray, int, np.ndarray, int]:
+    def __getitem__(self, item: tuple[int, int]) -> Crop:
         epoch, entry = item
         rng = np.random.default_rng([self.seed, epoch, entry])
         utterance_index, speed, label = self.training_set.entry(entry)
@@ -94,7 +123,13 @@ class CropDataset(Dataset[tuple[np.ndarray, int, np.ndarray, int]]):
             generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
             samples = samples + dither_noise(len(samples), self.dither, self.int16_scale, generator).numpy()
         masks = self.spec_augment.draw(self.geometry.frames, self.geometry.bins, rng)
-        return samples, label, masks, entry
+        if self.augmenter is None:
+            return Crop(samples, label, masks, entry)
+        plan = self.augmenter.draw(rng, len(samples))
+        materials = self.augmenter.load(plan, len(samples))
+        if self.augment_in_batch:
+            return Crop(samples, label, masks, entry, (plan, materials))
+        return Crop(self.augmenter.apply(samples, plan, materials), label, masks, entry)
 
     def _crop(self, utterance_index: int, speed: float, rng: np.random.Generator) -> np.ndarray:
         """A random stretch, ``speed`` times as fast; an utterance that is too short is repeated."""
@@ -121,11 +156,13 @@ class CropDataset(Dataset[tuple[np.ndarray, int, np.ndarray, int]]):
         return np.resize(samples, self.geometry.samples)
 
 
-def collate_crops(items: list[tuple[np.ndarray, int, np.ndarray, int]]) -> CropBatch:
-    samples, labels, masks, entries = zip(*items, strict=True)
+def collate_crops(items: list[Crop]) -> CropBatch:
+    samples, labels, masks, entries, _ = zip(*items, strict=True)
+    prepared = [crop.prepared for crop in items if crop.prepared is not None]
     return CropBatch(
         torch.from_numpy(np.stack(samples)),
         torch.tensor(labels),
         torch.from_numpy(np.stack(masks)),
         torch.tensor(entries),
+        collate_plans(prepared, len(samples[0])) if prepared else None,
     )

@@ -15,12 +15,9 @@ import torch
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from svtoolkit.config import TrainConfig
-from svtoolkit.data.crops import CropBatch, CropDataset, CropGeometry
+from svtoolkit.data.crops import CropBatch
 from svtoolkit.data.manifest import Manifest
 from svtoolkit.data.sampler import BatchSampler, share_of
-from svtoolkit.data.spec_augment import SpecAugment
-from svtoolkit.data.splitting import draw_eval_speakers
-from svtoolkit.data.training_set import TrainingSet
 from svtoolkit.device import autocast, choose_device
 from svtoolkit.errors import UserError
 from svtoolkit.features import FrontEnd, build_front_end
@@ -34,6 +31,7 @@ from svtoolkit.training.loop import Plan, TrainingLoop
 from svtoolkit.training.replication import synchronise_batch_norm
 from svtoolkit.training.settings import check_settings
 from svtoolkit.training.step import OptimizerStep
+from svtoolkit.training.training_data import TrainingData
 from svtoolkit.training.validation import Validation
 from svtoolkit.training.world import ALONE, World
 
@@ -95,17 +93,11 @@ class Experiment:
         settings = config.trainer
         self.device = choose_device(settings.device) if world.size == 1 else world.device
         autocast(self.device, settings.precision)  # refuses an unknown precision before any work
-        manifest, held_out = self._split(Manifest.read(config.data.train, config.data.root))
-        self.training_set = TrainingSet.build(
-            manifest,
-            speeds=config.data.speeds,
-            min_seconds=config.data.min_seconds,
-            jobs=max(1, config.data.num_workers),
-        )
+        self.data = TrainingData(config)
         share = share_of(settings.batch_size, world.size)
         micro_batch = share if settings.micro_batch is None else settings.micro_batch
         self.sampler = BatchSampler(
-            len(self.training_set),
+            len(self.data.training_set),
             batch_size=settings.batch_size,
             micro_batch=micro_batch,
             seed=config.seed,
@@ -115,13 +107,6 @@ class Experiment:
         self.plan = self._plan()
         self.sampler.total_steps = self.plan.total_steps
         self.front_end = self._build_front_end().to(self.device)
-        self.spec_augment = SpecAugment(
-            config.augment.spec_probability,
-            config.augment.time_masks,
-            config.augment.time_width,
-            config.augment.freq_masks,
-            config.augment.freq_width,
-        )
         trainable = self._build_trainable()
         self.step = self._build_step(trainable, micro_batch)
         self.loop = TrainingLoop(
@@ -129,45 +114,22 @@ class Experiment:
             self.plan,
             settings,
             Path(config.exp_dir) / CHECKPOINTS,
-            validate=self._validation(held_out),
+            validate=self._validation(self.data.held_out),
             validate_every=config.validation.every_epochs,
             name_utterances=self._name_utterances,
-            fingerprint=self.training_set.fingerprint(),
+            fingerprint=self.data.fingerprint(),
         )
         self._announce(micro_batch, trainable.strategy)
 
     def batches(self) -> Generator[CropBatch, None, None]:
         """Micro-batches from the step on that the loop stands at."""
-        config = self.config
-        samples = self.front_end.num_samples(config.data.crop_frames)
-        geometry = CropGeometry(config.features.sample_rate, samples, config.data.crop_frames, config.features.num_bins)
-        dataset = CropDataset(
-            self.training_set,
-            geometry,
-            self.spec_augment,
-            dither=config.augment.dither,
-            int16_scale=config.features.int16_scale,
-            seed=config.seed,
-            channel=config.data.channel,
-            resample=config.data.resample,
-        )
         self.sampler.start_step = self.loop.finished_steps
         return load_crops(
-            dataset,
+            self.data.crops(self.front_end),
             self.sampler,
-            num_workers=config.data.num_workers,
+            num_workers=self.config.data.num_workers,
             pin_memory=self.device.type == "cuda",
         )
-
-    def _split(self, manifest: Manifest) -> tuple[Manifest, Manifest | None]:
-        speakers = self.config.validation.speakers
-        if not speakers:
-            return manifest, None
-        try:
-            chosen = draw_eval_speakers(manifest.utterance_counts(), eval_speakers=speakers, seed=self.config.seed)
-            return manifest.of_speakers(chosen)
-        except UserError as error:
-            raise UserError(f"validation.speakers is {speakers}: {error}; lower it (0: no validation)") from error
 
     def _plan(self) -> Plan:
         config = self.config
@@ -207,7 +169,7 @@ class Experiment:
             config.loss,
             config.optim,
             num_bins=config.features.num_bins,
-            num_classes=self.training_set.num_classes,
+            num_classes=self.data.training_set.num_classes,
             device=self.device,
             channels_last=config.trainer.channels_last,
         )
@@ -222,7 +184,7 @@ class Experiment:
             trainable.network,
             trainable.head,
             trainable.optimizer,
-            self.spec_augment,
+            self.data.spec_augment,
             device=self.device,
             precision=config.trainer.precision,
             batch_size=config.trainer.batch_size,
@@ -254,23 +216,19 @@ class Experiment:
         return lambda: validation.run(extractor)
 
     def _name_utterances(self, entries: list[int]) -> str:
-        rows = [self.training_set.entry(entry) for entry in entries[:10]]
-        names = [f"{self.training_set.utterances[row].utterance_id} (speed {speed:g})" for row, speed, _ in rows]
+        training_set = self.data.training_set
+        rows = [training_set.entry(entry) for entry in entries[:10]]
+        names = [f"{training_set.utterances[row].utterance_id} (speed {speed:g})" for row, speed, _ in rows]
         return ", ".join(names) + (f" and {len(entries) - 10} more" if len(entries) > 10 else "")
 
     def _announce(self, micro_batch: int, strategy: str) -> None:
-        config, data = self.config, self.training_set
+        config = self.config
         weights = sum(parameter.numel() for parameter in self.step.network.parameters())
-        held = f", {config.validation.speakers} more held out for validation" if config.validation.speakers else ""
         log.info(
             "%s: %.2f M parameters, embedding of %d; memory strategy: %s",
             config.model.name, weights / 1e6, config.model.embedding_dim, strategy,
         )  # fmt: skip
-        log.info(
-            "%d utterances, %.2f h; %d speakers x %d speeds = %d classes%s",
-            len(data.utterances), data.seconds.sum() / 3600,
-            len(data.speakers), len(data.speeds), data.num_classes, held,
-        )  # fmt: skip
+        self.data.announce()
         devices = f"{self.world.size} devices x " if self.world.size > 1 else ""
         log.info(
             "effective batch %d = %s%d x %d accumulated; "

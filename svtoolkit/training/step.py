@@ -10,8 +10,10 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor, nn
 
+from svtoolkit.data.augmentation import apply_batch
 from svtoolkit.data.crops import CropBatch
 from svtoolkit.data.spec_augment import SpecAugment
+from svtoolkit.features import FrontEnd
 from svtoolkit.losses import ClassificationHead
 from svtoolkit.training.meters import Meter
 from svtoolkit.training.replication import Learner, replicate
@@ -42,7 +44,7 @@ class OptimizerStep:
 
     def __init__(
         self,
-        front_end: nn.Module,
+        front_end: FrontEnd,
         network: nn.Module,
         head: ClassificationHead,
         optimizer: torch.optim.Optimizer,
@@ -98,9 +100,12 @@ class OptimizerStep:
 
     def _backward(self, batch: CropBatch, meter: Meter) -> Tensor:
         """Add the gradient of a micro-batch; returns its losses, (micro_batch,)."""
-        batch = CropBatch(*(tensor.to(self.device, non_blocking=True) for tensor in batch))
+        batch = batch.to(self.device)
         with torch.no_grad():
-            features = self.spec_augment.apply(self.front_end(batch.waveforms), batch.masks)
+            waveforms = batch.waveforms
+            if batch.augmentation is not None:
+                waveforms = apply_batch(waveforms, batch.augmentation, self.front_end.sample_rate)
+            features = self.spec_augment.apply(self.front_end(waveforms), batch.masks)
         output = self.learner(features, batch.labels)
         # Replicas share the mean of their gradients: that of the sum of their losses is as many times larger.
         self.scaler.scale(output.losses.sum() * self.world.size / self.batch_size).backward()

@@ -55,7 +55,7 @@ def test_figures_are_those_of_the_epochs_weights_on_the_saved_trials(finished, e
 
 def test_held_out_speakers_are_no_training_classes(speech, finished, tmp_path):
     held_out = KaldiDir.read(finished / "validation")
-    training_set = Experiment(tiny_config(speech, tmp_path)).training_set
+    training_set = Experiment(tiny_config(speech, tmp_path)).data.training_set
     assert len(held_out.speakers) == 2
     assert len(training_set.speakers) == 6
     assert not set(held_out.speakers) & set(training_set.speakers)
