@@ -26,6 +26,7 @@ from svtoolkit.optim import LearningRateSchedule
 from svtoolkit.scoring.extraction import EmbeddingExtractor
 from svtoolkit.training.assembly import Trainable, build_trainable
 from svtoolkit.training.exp_dir import CHECKPOINTS, LOGS, VALIDATION, find_state, log_file, open_history, write_config
+from svtoolkit.training.initialisation import read_start, speakers_digest
 from svtoolkit.training.loader import load_crops
 from svtoolkit.training.loop import Plan, TrainingLoop
 from svtoolkit.training.replication import synchronise_batch_norm
@@ -55,7 +56,7 @@ def train(config: TrainConfig, world: World = ALONE) -> int | None:
     with log_file(logs) if world.is_first else nullcontext(), logging_redirect_tqdm([logging.getLogger()]):
         state = _state_to_go_on_from(config, world)
         _seed_everything(config, world)
-        experiment = Experiment(config, world)
+        experiment = Experiment(config, world, state)
         loop = experiment.loop
         if state is not None:
             loop.restore(state)
@@ -85,9 +86,13 @@ def _state_to_go_on_from(config: TrainConfig, world: World) -> dict[str, Any] | 
 
 
 class Experiment:
-    """All parts of a run, built from its configuration; of several processes, the parts of one."""
+    """All parts of a run, built from its configuration; of several processes, the parts of one.
 
-    def __init__(self, config: TrainConfig, world: World = ALONE) -> None:
+    Args:
+        state: that the run is going to go on from; None: it begins.
+    """
+
+    def __init__(self, config: TrainConfig, world: World = ALONE, state: dict[str, Any] | None = None) -> None:
         self.config = config
         self.world = world
         settings = config.trainer
@@ -107,7 +112,7 @@ class Experiment:
         self.plan = self._plan()
         self.sampler.total_steps = self.plan.total_steps
         self.front_end = self._build_front_end().to(self.device)
-        trainable = self._build_trainable()
+        trainable = self._build_trainable(state)
         self.step = self._build_step(trainable, micro_batch)
         self.loop = TrainingLoop(
             self.step,
@@ -118,6 +123,7 @@ class Experiment:
             validate_every=config.validation.every_epochs,
             name_utterances=self._name_utterances,
             fingerprint=self.data.fingerprint(),
+            speakers=speakers_digest(self.data.training_set),
         )
         self._announce(micro_batch, trainable.strategy)
 
@@ -161,18 +167,24 @@ class Experiment:
         except (ImportError, ValueError) as error:
             raise UserError(f"features cannot be computed: {error}") from error
 
-    def _build_trainable(self) -> Trainable:
+    def _build_trainable(self, state: dict[str, Any] | None) -> Trainable:
         config = self.config
+        start = read_start(config, self.data.training_set) if state is None else None
+        num_classes = (
+            start.num_classes if start is not None else None if state is None else len(state["head"]["weight"])
+        )
         trainable = build_trainable(
             config.model,
             config.memory,
             config.loss,
             config.optim,
             num_bins=config.features.num_bins,
-            num_classes=self.data.training_set.num_classes,
+            num_classes=num_classes or self.data.training_set.num_classes,
             device=self.device,
             channels_last=config.trainer.channels_last,
         )
+        if start is not None:
+            start.put_into(trainable.network, trainable.head)
         if not config.trainer.sync_batch_norm:
             return trainable
         return trainable._replace(network=synchronise_batch_norm(trainable.network, self.world))

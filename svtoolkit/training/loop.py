@@ -52,7 +52,8 @@ class TrainingLoop:
         checkpoints: folder of full states and epoch weights.
         validate: called at the end of an epoch; returns its figures.
         name_utterances: rows of the training set -> what to call them in a message.
-        fingerprint: of the training set; a state of another one is refused.
+        fingerprint: of the training data; a state of other data is refused.
+        speakers: digest of the speakers that the classes stand for, kept with each state.
 
     Of several processes the first one validates and writes; history is given to it alone.
     """
@@ -68,6 +69,7 @@ class TrainingLoop:
         validate_every: int,
         name_utterances: Callable[[list[int]], str],
         fingerprint: str,
+        speakers: str,
     ) -> None:
         self.step = step
         self.plan = plan
@@ -77,6 +79,7 @@ class TrainingLoop:
         self.validate_every = validate_every
         self.name_utterances = name_utterances
         self.fingerprint = fingerprint
+        self.speakers = speakers
         self.world = step.world
         self.meters = {"log": Meter(), "epoch": Meter()}
         self.finished_steps = 0
@@ -219,6 +222,7 @@ class TrainingLoop:
             seconds=self.seconds,
             nonfinite_steps=self.nonfinite_steps,
             fingerprint=self.fingerprint,
+            speakers=self.speakers,
         )
         try:
             history.sync()
