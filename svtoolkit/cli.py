@@ -37,6 +37,8 @@ class Command:
 COMMANDS: dict[str, Command] = {
     "prepare": Command("make a Kaldi data directory of a corpus", (), "corpus=folders --source speech out=data/mine"),
     "validate": Command("check a data directory, repair a copy", ("data",), "data/train --against data/eval"),
+    "convert": Command("decode audio once, to flac or wav", (), "source=data/vox2_m4a out=data/vox2 jobs=8"),
+    "shard": Command("write audio into tar shards", (), "data=data/train out=data/train_shards jobs=4"),
     "train": Command("train a speaker embedding network", (), "model=resnet34 data.train=data/train exp_dir=exp/r34"),
     "average": Command("average checkpoints into a released model", ("exp_dir",), "exp/r34 num=10"),
     "embed": Command(

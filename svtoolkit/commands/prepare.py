@@ -4,27 +4,51 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict, fields
 from pathlib import Path
 
 from tqdm import tqdm
 
 from svtoolkit.config import PrepareConfig
+from svtoolkit.data.corpora.cnceleb import prepare_cnceleb, read_cnceleb_trials
 from svtoolkit.data.corpora.kaldi import prepare_kaldi
 from svtoolkit.data.corpora.librispeech import prepare_librispeech
+from svtoolkit.data.corpora.musan import prepare_musan
+from svtoolkit.data.corpora.rirs_noises import prepare_rirs_noises
 from svtoolkit.data.corpora.speaker_folders import prepare_speaker_folders
 from svtoolkit.data.corpora.synthetic import generate_synthetic_corpus
+from svtoolkit.data.corpora.voxceleb import prepare_voxceleb1, prepare_voxceleb2
+from svtoolkit.data.corpora.voxceleb_trials import read_voxceleb_trials
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.splitting import split_speakers
-from svtoolkit.data.trials import make_trials, write_trials
+from svtoolkit.data.trials import Trials, make_trials, write_trials
 from svtoolkit.data.validation import find_trials
 from svtoolkit.errors import UserError
 from svtoolkit.reporting.provenance import DATA_RECORD, write_record
 
 log = logging.getLogger(__name__)
 
-CORPORA = ("synthetic", "kaldi", "folders", "librispeech")
-SYNTHETIC_ONLY = ("speakers", "utterances_per_speaker", "sample_rate")
+FOLDERS: dict[str, Callable[..., KaldiDir]] = {
+    "folders": prepare_speaker_folders,
+    "librispeech": prepare_librispeech,
+    "musan": prepare_musan,
+    "rirs_noises": prepare_rirs_noises,
+}
+"""Corpora of one folder."""
+IN_PARTS: dict[str, Callable[..., KaldiDir]] = {
+    "voxceleb1": prepare_voxceleb1,
+    "voxceleb2": prepare_voxceleb2,
+    "cnceleb": prepare_cnceleb,
+}
+"""The same, of which a part can be taken."""
+CORPORA = ("synthetic", "kaldi", *FOLDERS, *IN_PARTS)
+OWN_OPTIONS = (
+    (("synthetic",), ("speakers", "utterances_per_speaker", "sample_rate"), "which makes its speech"),
+    (tuple(IN_PARTS), ("part",), "which are published in parts"),
+    (("voxceleb1",), ("trials", "other_trials"), "of which the official lists are"),
+)
+"""Corpora, options that are for them alone, and why."""
 
 
 def run(config: PrepareConfig, typed: str) -> int:
@@ -47,14 +71,17 @@ def run(config: PrepareConfig, typed: str) -> int:
 def _check_options(config: PrepareConfig) -> None:
     if config.corpus not in CORPORA:
         raise UserError(f"corpus is {config.corpus!r}, expected one of {', '.join(CORPORA)}")
-    if config.corpus == "synthetic":
-        if config.source or config.root is not None:
-            raise UserError("corpus=synthetic makes its own speech; leave out source and root")
-        return
-    defaults = {item.name: item.default for item in fields(PrepareConfig)}
-    foreign = [key for key in SYNTHETIC_ONLY if getattr(config, key) != defaults[key]]
-    if foreign:
-        raise UserError(f"{', '.join(foreign)}: for corpus=synthetic only, which makes its speech; leave it out")
+    if config.corpus == "synthetic" and (config.source or config.root is not None):
+        raise UserError("corpus=synthetic makes its own speech; leave out source and root")
+    defaults = {item.name: item.default for item in fields(PrepareConfig)} | {"trials": []}
+    for corpora, options, why in OWN_OPTIONS:
+        foreign = [option for option in options if getattr(config, option) != defaults[option]]
+        if foreign and config.corpus not in corpora:
+            raise UserError(f"{', '.join(foreign)}: for corpus={'|'.join(corpora)} only, {why}; leave it out")
+    if config.trials and config.eval_speakers:
+        raise UserError("trials are of the corpus as it is; leave out eval_speakers, which splits it")
+    if config.other_trials and not config.trials:
+        raise UserError("other_trials says what trials may be; give them as trials=[...]")
     out = Path(config.out)
     targets = (out / "train", out / "eval") if config.eval_speakers else (out,)
     own = [source for source in config.source if Path(source).resolve() in [target.resolve() for target in targets]]
@@ -85,8 +112,22 @@ def _list_corpus(config: PrepareConfig) -> KaldiDir:
         raise UserError(f"corpus={config.corpus}: source lists {len(config.source)} folders, expected {expected}")
     if config.root is not None:
         raise UserError(f"corpus={config.corpus} finds files below its source; leave out root")
-    adaptor = prepare_librispeech if config.corpus == "librispeech" else prepare_speaker_folders
-    return adaptor(config.source[0], jobs=config.jobs)
+    if config.corpus in IN_PARTS:
+        return IN_PARTS[config.corpus](config.source[0], part=config.part, jobs=config.jobs)
+    return FOLDERS[config.corpus](config.source[0], jobs=config.jobs)
+
+
+def _official_trials(config: PrepareConfig, kaldi_dir: KaldiDir) -> dict[str, Trials]:
+    """Trial lists that are published with a corpus: name of the file to write -> trials."""
+    if config.corpus == "cnceleb" and config.part == "test":
+        return {"trials": read_cnceleb_trials(config.source[0], kaldi_dir.utt2spk)}
+    lists: dict[str, Trials] = {}
+    for path in config.trials:
+        name, trials = read_voxceleb_trials(path, kaldi_dir.utt2spk, allow_other=config.other_trials)
+        if name in lists:
+            raise UserError(f"{path}: would be {name}, which another list is already; leave one out or rename the file")
+        lists[name] = trials
+    return lists
 
 
 def _write_split(config: PrepareConfig, out: Path, train: KaldiDir, evaluation: KaldiDir) -> list[Path]:
@@ -97,22 +138,31 @@ def _write_split(config: PrepareConfig, out: Path, train: KaldiDir, evaluation: 
 
 
 def _write_whole(config: PrepareConfig, out: Path, kaldi_dir: KaldiDir) -> list[Path]:
+    official = _official_trials(config, kaldi_dir)
     _write(out, kaldi_dir)
     brought = find_trials(config.source[0]) if config.corpus == "kaldi" and len(config.source) == 1 else []
-    for trials in brought:
-        shutil.copyfile(trials, out / trials.name)
-    if config.draw_trials and "trials" not in [trials.name for trials in brought]:
+    for file in brought:
+        shutil.copyfile(file, out / file.name)
+    for name, trials in official.items():
+        _write_trials(out / name, trials)
+    if config.draw_trials and "trials" not in [*official, *(file.name for file in brought)]:
         _draw_trials(config, kaldi_dir, out)
     return [out]
 
 
 def _write(folder: Path, kaldi_dir: KaldiDir) -> None:
     kaldi_dir.write(folder)
-    hours = sum(kaldi_dir.utt2dur.values()) / 3600
-    log.info("%s: %d speakers, %d utterances, %.2f h", folder, len(kaldi_dir.speakers), len(kaldi_dir.utt2spk), hours)
+    length = "durations unknown: svt convert measures them"
+    if kaldi_dir.utt2dur:
+        length = f"{sum(kaldi_dir.utt2dur.values()) / 3600:.2f} h"
+    log.info("%s: %d speakers, %d utterances, %s", folder, len(kaldi_dir.speakers), len(kaldi_dir.utt2spk), length)
 
 
 def _draw_trials(config: PrepareConfig, kaldi_dir: KaldiDir, folder: Path) -> None:
     trials = make_trials(kaldi_dir.spk2utt, seed=config.seed, targets_per_speaker=config.targets_per_speaker)
-    write_trials(folder / "trials", trials)
-    log.info("%s: %d trials, %d of them target", folder / "trials", len(trials), int(trials.target.sum()))
+    _write_trials(folder / "trials", trials)
+
+
+def _write_trials(path: Path, trials: Trials) -> None:
+    write_trials(path, trials)
+    log.info("%s: %d trials, %d of them target", path, len(trials), int(trials.target.sum()))

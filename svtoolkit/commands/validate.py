@@ -12,6 +12,7 @@ from typing import Any
 from tqdm import tqdm
 
 from svtoolkit.config import ValidateConfig
+from svtoolkit.data.kaldi_dir import choose_audio_table
 from svtoolkit.data.repair import repair
 from svtoolkit.data.validation import validate
 from svtoolkit.reporting.provenance import DATA_RECORD, write_record
@@ -63,7 +64,7 @@ def _options(config: ValidateConfig) -> dict[str, Any]:
 @contextmanager
 def _progress(config: ValidateConfig) -> Iterator[Callable[[int], object]]:
     """Takes the number of recordings that are done and shows it."""
-    table = Path(config.data) / "wav.scp"
+    table = Path(config.data) / choose_audio_table(Path(config.data), None)
     total = len(table.read_bytes().splitlines()) if table.is_file() else None
     with tqdm(total=total, unit="file", desc="validate", dynamic_ncols=True, disable=not config.check_audio) as bar:
         yield lambda done: bar.update(done - bar.n)

@@ -11,6 +11,7 @@ from typing import Any
 
 from svtoolkit.config.commands import (
     AverageConfig,
+    ConvertConfig,
     EmbedConfig,
     EvaluateConfig,
     MemoryCommandConfig,
@@ -18,6 +19,7 @@ from svtoolkit.config.commands import (
     PrepareConfig,
     ReportConfig,
     ScoreConfig,
+    ShardConfig,
     ValidateConfig,
     VerifyConfig,
 )
@@ -50,6 +52,7 @@ __all__ = [
     "AdamWConfig",
     "AugmentConfig",
     "AverageConfig",
+    "ConvertConfig",
     "EmbedConfig",
     "EvaluateConfig",
     "FeaturesConfig",
@@ -67,6 +70,7 @@ __all__ = [
     "SGDConfig",
     "ScheduleConfig",
     "ScoreConfig",
+    "ShardConfig",
     "TrainConfig",
     "TrainDataConfig",
     "TrainerConfig",
@@ -79,6 +83,8 @@ SCHEMAS: dict[str, type[Any]] = {
     "train": TrainConfig,
     "prepare": PrepareConfig,
     "validate": ValidateConfig,
+    "convert": ConvertConfig,
+    "shard": ShardConfig,
     "average": AverageConfig,
     "embed": EmbedConfig,
     "score": ScoreConfig,

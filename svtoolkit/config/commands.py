@@ -20,12 +20,18 @@ class PrepareConfig:
     """`svt prepare`."""
 
     corpus: str = REQUIRED
-    """synthetic, kaldi, folders or librispeech."""
+    """synthetic, kaldi, folders, librispeech, voxceleb1, voxceleb2, musan, rirs_noises or cnceleb."""
     source: list[str] = field(default_factory=list)
     """Folder(s) of the corpus; several kaldi directories are joined."""
     out: str = REQUIRED
     """Data directory to write; with a split: parent of train/ and eval/."""
     root: str | None = None
+    part: str = "all"
+    """VoxCeleb and CN-Celeb: all, dev or test."""
+    trials: list[str] = field(default_factory=list)
+    """VoxCeleb1: official trial lists."""
+    other_trials: bool = False
+    """VoxCeleb1: take trial lists that are not the official ones."""
     jobs: int = 1
     seed: int = 0
     eval_speakers: int = 0
@@ -56,6 +62,22 @@ class ValidateConfig:
     fix: str | None = None
     """Folder that a repaired copy is written to."""
     jobs: int = 1
+
+
+@dataclass
+class ConvertConfig:
+    """`svt convert`."""
+
+    source: str = REQUIRED
+    out: str = REQUIRED
+    root: str | None = None
+    format: str = "flac"
+    """flac or wav."""
+    sample_rate: int = 16000
+    channel: int | None = None
+    jobs: int = 1
+    max_bad: float = 0.001
+    """Share of the utterances that may be left out for bad audio."""
 
 
 @dataclass
@@ -193,3 +215,25 @@ class ModelsConfig:
     num_bins: int = 80
     format: str = "table"
     """table or json."""
+
+
+@dataclass
+class ShardConfig:
+    """`svt shard`."""
+
+    data: str = REQUIRED
+    out: str = REQUIRED
+    root: str | None = None
+    per_shard: int = 1000
+    """Utterances of a shard."""
+    format: str = "flac"
+    """flac or original."""
+    sample_rate: int | None = None
+    channel: int | None = None
+    resample: bool = False
+    order: str = "shuffled"
+    """shuffled or sorted."""
+    seed: int = 0
+    max_bad: float = 0.001
+    """Share of the utterances that may be left out for bad audio."""
+    jobs: int = 1

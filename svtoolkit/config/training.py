@@ -155,7 +155,15 @@ class TrainDataConfig:
     train: str = REQUIRED
     """Kaldi data directory."""
     root: str | None = None
-    """Folder that relative paths of wav.scp are taken from."""
+    """Folder that relative paths of wav.scp (shards: folder or URL that shards) are taken from."""
+    source: str | None = None
+    """files (wav.scp) or shards (shards.scp); None: files where there is wav.scp."""
+    cache_dir: str | None = None
+    """Folder that shards at a URL are kept in; None: shards are local."""
+    cache_gib: float = 50.0
+    """Most that it may hold."""
+    shuffle_shards: int | None = None
+    """Shards whose utterances are shuffled together; None: all."""
     channel: int | None = None
     resample: bool = False
     crop_frames: int = 200

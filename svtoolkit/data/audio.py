@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -13,6 +13,9 @@ import numpy as np
 import soundfile
 import soxr
 
+from svtoolkit.data.m4a import DecodedAudio, is_left_to_ffmpeg
+from svtoolkit.data.shards.location import is_there, parse_location
+from svtoolkit.data.shards.reader import open_member
 from svtoolkit.data.threads import map_in_order
 from svtoolkit.errors import UserError
 
@@ -42,26 +45,38 @@ def inspect_audio(path: str | Path) -> AudioInfo:
     """Read the header of an audio file.
 
     Raises:
-        UserError: the file is missing or no audio that soundfile (libsndfile) reads.
+        UserError: the file is missing or no audio that can be read.
     """
     with open_audio(path) as stream:
         return AudioInfo(stream.samplerate, stream.frames, stream.channels)
 
 
 @contextmanager
-def open_audio(path: str | Path) -> Iterator[soundfile.SoundFile]:
+def open_audio(path: str | Path) -> Iterator[soundfile.SoundFile | DecodedAudio]:
     """Open an audio file; what goes wrong with it inside the block becomes a sentence about the file.
 
+    What soundfile (libsndfile) does not read and FFmpeg does, by its extension (m4a, mp4, aac, webm), is decoded as a
+    whole: a slice costs as much as the file.
+
     Raises:
-        UserError: the file is missing, no audio that soundfile (libsndfile) reads, broken where it is read, or
-            its header does not say how long it is.
+        UserError: the file is missing, no audio that can be read, broken where it is read, or its header does not say
+            how long it is.
     """
-    try:
-        stream = soundfile.SoundFile(str(path))
-    except (soundfile.SoundFileError, OSError, TypeError) as error:
-        # TypeError: soundfile takes a name in .raw for headerless samples and asks for their rate.
-        raise _unreadable(path, error) from error
-    with stream:
+    location = parse_location(path)
+    with ExitStack() as opened:
+        member = opened.enter_context(open_member(location)) if location else None
+        try:
+            stream = soundfile.SoundFile(str(path) if member is None else member)
+        except (soundfile.SoundFileError, OSError, TypeError) as error:
+            if member is not None:
+                member.seek(0)
+                stream = DecodedAudio(path, member)
+            elif is_left_to_ffmpeg(path) and os.path.exists(path):
+                stream = DecodedAudio(path)
+            else:
+                # TypeError: soundfile takes a name in .raw for headerless samples and asks for their rate.
+                raise _unreadable(path, error) from error
+        opened.enter_context(stream)
         if stream.frames >= LENGTH_UNKNOWN:
             raise UserError(
                 f"{path}: the header does not say how long the audio is (written to a pipe); expected a length, "
@@ -85,7 +100,7 @@ def read_audio(
     """Decode a stretch of an audio file.
 
     Args:
-        path: a file of any format that soundfile reads.
+        path: a file of any format that ``open_audio`` reads.
         sample_rate: rate in Hz that the samples must have.
         start: first sample, in seconds from the beginning of the file.
         duration: length in seconds; to the end of the file if None.
@@ -120,7 +135,7 @@ def read_audio(
     return mono if rate == sample_rate else convert_rate(mono, rate, sample_rate)
 
 
-def measure_durations(paths: Mapping[Key, Path], *, jobs: int = 1) -> dict[Key, float]:
+def measure_durations(paths: Mapping[Key, str | Path], *, jobs: int = 1) -> dict[Key, float]:
     """Read the headers of many files.
 
     Args:
@@ -134,7 +149,7 @@ def measure_durations(paths: Mapping[Key, Path], *, jobs: int = 1) -> dict[Key, 
         UserError: files that are missing, unreadable or hold no sample; names the first few and their number.
     """
 
-    def measure(path: Path) -> float | str:
+    def measure(path: str | Path) -> float | str:
         try:
             return inspect_audio(path).seconds or f"{path}: the file holds no sample; drop or re-create it"
         except UserError as error:
@@ -156,6 +171,6 @@ def convert_rate(samples: np.ndarray, from_rate: float, to_rate: float) -> np.nd
 
 
 def _unreadable(path: str | Path, error: Exception) -> UserError:
-    if not os.path.exists(path):
+    if not is_there(path):
         return UserError(f"{path}: there is no such file; check the path and the root of relative paths")
     return UserError(f"{path}: cannot be read as audio ({error}); re-create the file or drop it from the list")

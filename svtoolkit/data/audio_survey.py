@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from svtoolkit.data.audio import AudioInfo, open_audio
+from svtoolkit.data.shards.location import is_there
 from svtoolkit.errors import UserError
 
 BLOCK = 1 << 18
@@ -79,7 +79,7 @@ def survey_recording(
         what was found; a file that is missing or broken is no error here.
     """
     survey = Survey(extents={key: Extent() for key in stretches})
-    if not os.path.exists(path):  # Path.exists raises where a folder may not be entered
+    if not is_there(path):  # Path.exists raises where a folder may not be entered
         survey.missing = True
         return survey
     try:

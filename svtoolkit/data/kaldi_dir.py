@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from svtoolkit.data.shards.index import INDEX, parse_shard_index
+from svtoolkit.data.shards.location import format_location, is_url, parse_location
 from svtoolkit.data.tables import (
     Fault,
     Segment,
@@ -36,7 +38,10 @@ __all__ = [
     "write_table",
 ]
 
-COLUMNS: dict[str, int | None] = {"wav.scp": None, "utt2spk": 2, "segments": 4, "utt2dur": 2}
+AUDIO_TABLES = {"files": "wav.scp", "shards": INDEX}
+"""Where the audio of a data directory may be listed."""
+
+COLUMNS: dict[str, int | None] = {"wav.scp": None, INDEX: 2, "utt2spk": 2, "segments": 4, "utt2dur": 2}
 """Columns of each table, key included; None: the rest of the line is one value."""
 
 PIPE_REMEDY = (
@@ -82,17 +87,19 @@ class KaldiDir:
     root: Path = Path()
 
     @classmethod
-    def read(cls, path: str | Path, root: str | Path | None = None) -> KaldiDir:
+    def read(cls, path: str | Path, root: str | Path | None = None, source: str | None = None) -> KaldiDir:
         """Read a data directory, refusing the first fault of its tables (audio is not opened).
 
         Args:
             path: the data directory.
-            root: folder that relative paths are taken from; the working directory if None.
+            root: folder that relative paths are taken from; if None the working directory, of shards the data
+                directory. Of shards it may be a URL.
+            source: files or shards; None: files where there is wav.scp, else shards.
 
         Raises:
             UserError: a table is missing or malformed; the sentence names file, line and remedy.
         """
-        kaldi_dir, faults = read_tables(path, root)
+        kaldi_dir, faults = read_tables(path, root, source)
         fatal = [fault for fault in faults if fault.code not in ("unsorted", "no-spk2utt")]
         if fatal:
             more = f" ({len(fatal) - 1} more; `svt validate {path}` lists all)" if len(fatal) > 1 else ""
@@ -141,7 +148,7 @@ class KaldiDir:
     def write(self, path: str | Path) -> None:
         """Write all tables, sorted, paths made absolute; each file is replaced in one step."""
         folder = Path(path)
-        paths = {rec: str(self.audio_path(rec).absolute()) for rec in self.wav_scp}
+        paths = {rec: make_absolute(self.audio_path(rec)) for rec in self.wav_scp}
         write_table(folder / "wav.scp", paths)
         write_table(folder / "utt2spk", self.utt2spk)
         write_table(folder / "spk2utt", {spk: " ".join(utts) for spk, utts in self.spk2utt.items()})
@@ -157,9 +164,32 @@ class KaldiDir:
 
 
 def resolve(location: str, root: Path) -> Path:
-    """Where a file is that a list names."""
+    """Where a file is that a list names, or a stretch of a shard; of a URL the double slash is lost for a while."""
     path = Path(location)
-    return path if path.is_absolute() else root / path
+    if path.is_absolute():
+        return path
+    shard = parse_location(location)
+    return path if shard is not None and shard.is_remote else root / path
+
+
+def make_absolute(path: Path) -> str:
+    """As it can stand in a list that is read from anywhere."""
+    shard = parse_location(path)
+    return format_location(shard) if shard is not None and shard.is_remote else str(path.absolute())
+
+
+def choose_audio_table(folder: Path, source: str | None) -> str:
+    """Name of the table in which the audio of a data directory is listed.
+
+    Raises:
+        UserError: an unknown source.
+    """
+    if source is None:
+        is_sharded = (folder / INDEX).is_file() and not (folder / "wav.scp").is_file()
+        return AUDIO_TABLES["shards" if is_sharded else "files"]
+    if source not in AUDIO_TABLES:
+        raise UserError(f"data.source is {source!r}, expected {' or '.join(AUDIO_TABLES)}, or null for what is there")
+    return AUDIO_TABLES[source]
 
 
 def invert(utt2spk: Mapping[str, str]) -> dict[str, list[str]]:
@@ -195,29 +225,36 @@ class Tables:
         kaldi_dir: the entries that are well-formed.
         faults: everything wrong with the tables.
         lines: file name -> key -> line number.
+        audio_table: file name of the list of audio.
     """
 
     kaldi_dir: KaldiDir
     faults: list[Fault]
     lines: dict[str, dict[str, int]]
+    audio_table: str = "wav.scp"
 
     def where(self, name: str, key: str) -> str:
         line = self.lines.get(name, {}).get(key)
         return name if line is None else f"{name}:{line}"
 
 
-def read_tables(path: str | Path, root: str | Path | None = None) -> tuple[KaldiDir, list[Fault]]:
+def read_tables(
+    path: str | Path, root: str | Path | None = None, source: str | None = None
+) -> tuple[KaldiDir, list[Fault]]:
     """Read the tables of a data directory and list everything wrong with them; audio is not opened.
 
     Returns:
         the directory as far as it could be read (the first of duplicate entries wins), and its faults.
     """
-    tables = parse_tables(path, root)
+    tables = parse_tables(path, root, source)
     return tables.kaldi_dir, tables.faults
 
 
-def parse_tables(path: str | Path, root: str | Path | None = None) -> Tables:
+def parse_tables(path: str | Path, root: str | Path | None = None, source: str | None = None) -> Tables:
     """Read the tables of a data directory, remembering where each entry stands; audio is not opened.
+
+    Args:
+        path, root, source: as for ``KaldiDir.read``.
 
     Raises:
         UserError: there is no such folder.
@@ -225,11 +262,16 @@ def parse_tables(path: str | Path, root: str | Path | None = None) -> Tables:
     folder = Path(path)
     if not folder.is_dir():
         raise UserError(f"{folder}: there is no such data directory; expected a folder with wav.scp and utt2spk")
+    audio_table = choose_audio_table(folder, source)
+    is_sharded = audio_table == INDEX
+    unread = {"wav.scp", "segments"} if is_sharded else {INDEX}
     faults: list[Fault] = []
-    for name in ("wav.scp", "utt2spk"):
+    for name in (audio_table, "utt2spk"):
         if not (folder / name).is_file():
             faults.append(Fault("missing-table", name, "the file is missing; every data directory needs it"))
-    raw = {name: read_table(folder / name, faults, columns) for name, columns in COLUMNS.items()}
+    raw = {
+        name: {} if name in unread else read_table(folder / name, faults, columns) for name, columns in COLUMNS.items()
+    }
     kaldi_dir = KaldiDir(
         wav_scp={rec: path for rec, (_, path) in raw["wav.scp"].items()},
         utt2spk={utt: speaker for utt, (_, speaker) in raw["utt2spk"].items()},
@@ -237,24 +279,32 @@ def parse_tables(path: str | Path, root: str | Path | None = None) -> Tables:
         utt2dur=parse_durations(raw["utt2dur"], faults),
         root=Path(root) if root is not None else Path(),
     )
+    if is_sharded:
+        locations = parse_shard_index(raw[INDEX], faults, shard_base(folder, root))
+        kaldi_dir.wav_scp = {utterance: format_location(location) for utterance, location in locations.items()}
     lines = {name: {key: line for key, (line, _) in table.items()} for name, table in raw.items()}
-    tables = Tables(kaldi_dir, faults, lines)
+    tables = Tables(kaldi_dir, faults, lines, audio_table)
     for recording, location in kaldi_dir.wav_scp.items():
         if location.endswith("|") or location.startswith("|"):
-            where = tables.where("wav.scp", recording)
+            where = tables.where(audio_table, recording)
             faults.append(Fault("pipe", where, f"{location!r} is a command; {PIPE_REMEDY}", recording))
-    faults += _cross_check(tables, (folder / "segments").is_file())
+    faults += _cross_check(tables, not is_sharded and (folder / "segments").is_file())
     faults += _check_spk2utt(folder / "spk2utt", kaldi_dir.utt2spk)
     # A wrong duration costs no utterance: it can be measured again.
     tables.faults = [replace(f, utterance=None) if f.where.startswith("utt2dur") else f for f in faults]
     return tables
 
 
+def shard_base(folder: Path, root: str | Path | None) -> str:
+    """Folder or URL that relative shards are taken from."""
+    return str(folder.absolute()) if root is None else str(root) if is_url(str(root)) else str(Path(root).absolute())
+
+
 def _cross_check(tables: Tables, segmented: bool) -> list[Fault]:
     """Ids that stand in one table and are missing in another."""
     kaldi_dir = tables.kaldi_dir
     faults = []
-    listed = "segments" if segmented else "wav.scp"
+    listed = "segments" if segmented else tables.audio_table
     audio: Mapping[str, object] = kaldi_dir.segments if segmented else kaldi_dir.wav_scp
 
     def add(code: str, table: str, utterance: str, message: str) -> None:

@@ -10,7 +10,8 @@ from typing import overload
 
 import numpy as np
 
-from svtoolkit.data.kaldi_dir import KaldiDir, Segment, Utterance, resolve
+from svtoolkit.data.kaldi_dir import KaldiDir, Segment, Utterance, choose_audio_table, resolve, shard_base
+from svtoolkit.data.shards.index import INDEX
 from svtoolkit.data.text_column import (
     BLOCK_ROWS,
     NEWLINE,
@@ -46,17 +47,20 @@ class Manifest(Sequence[Utterance]):
     root: Path
 
     @classmethod
-    def read(cls, path: str | Path, root: str | Path | None = None) -> Manifest:
+    def read(cls, path: str | Path, root: str | Path | None = None, source: str | None = None) -> Manifest:
         """Read a data directory, refusing the first fault of its tables (audio is not opened).
 
         Directories without segments whose tables are sorted, printable ASCII and complete are read as arrays; all
         others through ``KaldiDir.read``, to the same result.
 
+        Args:
+            path, root, source: as for ``KaldiDir.read``.
+
         Raises:
             UserError: as ``KaldiDir.read``.
         """
-        manifest = _read_arrays(Path(path), Path(root) if root is not None else Path())
-        return cls.of(KaldiDir.read(path, root)) if manifest is None else manifest
+        manifest = _read_arrays(Path(path), root, choose_audio_table(Path(path), source))
+        return cls.of(KaldiDir.read(path, root, source)) if manifest is None else manifest
 
     @classmethod
     def of(cls, kaldi_dir: KaldiDir) -> Manifest:
@@ -147,11 +151,13 @@ class Manifest(Sequence[Utterance]):
         return digest.hexdigest()
 
 
-def _read_arrays(folder: Path, root: Path) -> Manifest | None:
+def _read_arrays(folder: Path, root: str | Path | None, audio_table: str) -> Manifest | None:
     """Without a look at single lines; None where the directory has segments, or tables that are not regular."""
-    if (folder / "segments").exists():
+    is_sharded = audio_table == INDEX
+    if not is_sharded and (folder / "segments").exists():
         return None
-    audio, speech = read_regular_table(folder / "wav.scp"), read_regular_table(folder / "utt2spk", columns=2)
+    audio = read_regular_table(folder / audio_table, columns=2 if is_sharded else None)
+    speech = read_regular_table(folder / "utt2spk", columns=2)
     if audio is None or speech is None or not are_equal(audio[0], speech[0]):
         return None
     ids, locations = audio
@@ -161,7 +167,8 @@ def _read_arrays(folder: Path, root: Path) -> Manifest | None:
     seconds = _read_seconds(folder / "utt2dur", ids)
     if seconds is None or not _is_inverse(folder / "spk2utt", ids, speakers, speaker_index):
         return None
-    return Manifest(ids, locations, speakers, speaker_index, seconds, np.full(len(ids), np.nan), root)
+    base = Path(shard_base(folder, root)) if is_sharded else Path() if root is None else Path(root)
+    return Manifest(ids, locations, speakers, speaker_index, seconds, np.full(len(ids), np.nan), base)
 
 
 def _number(names: TextColumn) -> tuple[list[str], np.ndarray]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from svtoolkit.data.kaldi_dir import COLUMNS, Fault, KaldiDir, read_tables
+from svtoolkit.data.kaldi_dir import AUDIO_TABLES, COLUMNS, Fault, KaldiDir, read_tables
 from svtoolkit.data.tables import read_table, write_table
 from svtoolkit.data.trials import Trials, parse_trial, trial_lines, write_trials
 from svtoolkit.data.validation import Validation, find_trials, validate
@@ -116,7 +116,7 @@ def _choose_dropped(kaldi_dir: KaldiDir, faults: Sequence[Fault]) -> dict[str, s
         lost: Sequence[str] = ()
         if fault.speaker is not None:
             lost = spk2utt[fault.speaker]
-        elif fault.utterance is not None and fault.where.startswith("wav.scp"):
+        elif fault.utterance is not None and fault.where.startswith(tuple(AUDIO_TABLES.values())):
             # A recording that no segment uses may bear the name of an utterance that lies elsewhere.
             unused = [] if kaldi_dir.segments and fault.utterance in kaldi_dir.utt2spk else [fault.utterance]
             lost = of_recording.get(fault.utterance, unused)

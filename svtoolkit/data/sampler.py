@@ -3,10 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from svtoolkit.errors import UserError
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Entries that lie together, such as those of a shard, a few such groups at a time.
+
+    Attributes:
+        group: of each entry, counted from 0, int, shape (entries,).
+        size: groups whose entries are shuffled together.
+    """
+
+    group: np.ndarray
+    size: int
+
+    def gather(self, entries: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Entries in random order -> window by window, each in that order; which groups meet is random, too."""
+        count = int(self.group.max()) + 1
+        window = np.empty(count, dtype=np.int64)
+        window[rng.permutation(count)] = np.arange(count) // self.size
+        return entries[np.argsort(window[self.group[entries]], kind="stable")]
 
 
 class BatchSampler:
@@ -22,13 +43,22 @@ class BatchSampler:
         micro_batch: entries that come together; ``processes`` x ``micro_batch`` divides ``batch_size``.
         seed: of the shuffles.
         rank, processes: which of how many processes the micro-batches are for.
+        windows: of entries that are shuffled together; None: all are.
 
     Attributes:
         start_step, total_steps: optimizer steps that iteration begins after and ends at; one epoch unless set.
     """
 
     def __init__(
-        self, num_entries: int, *, batch_size: int, micro_batch: int, seed: int, rank: int = 0, processes: int = 1
+        self,
+        num_entries: int,
+        *,
+        batch_size: int,
+        micro_batch: int,
+        seed: int,
+        rank: int = 0,
+        processes: int = 1,
+        windows: Windows | None = None,
     ) -> None:
         if num_entries < batch_size:
             raise UserError(
@@ -47,6 +77,7 @@ class BatchSampler:
         self.seed = seed
         self.rank = rank
         self.share = share
+        self.windows = windows
         self.start_step = 0
         self.total_steps = self.steps_per_epoch
 
@@ -56,7 +87,9 @@ class BatchSampler:
 
     def shuffle(self, epoch: int) -> np.ndarray:
         """The order of all entries in an epoch (counted from 0), shape (num_entries,)."""
-        return np.random.default_rng([self.seed, epoch]).permutation(self.num_entries)
+        rng = np.random.default_rng([self.seed, epoch])
+        entries = rng.permutation(self.num_entries)
+        return entries if self.windows is None else self.windows.gather(entries, rng)
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         epoch, order = -1, np.empty(0, dtype=np.int64)

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from svtoolkit.data.audio_survey import SILENCE_DBFS, Extent, Survey, survey_recording
 from svtoolkit.data.kaldi_dir import Fault, KaldiDir, Segment, Tables, parse_tables
+from svtoolkit.data.shards.index import INDEX
+from svtoolkit.data.shards.verification import verify_shards
 from svtoolkit.data.tables import read_table
 from svtoolkit.data.threads import map_in_order
 from svtoolkit.data.trials import TRIAL_FORM, parse_trial, trial_lines
@@ -89,6 +91,8 @@ def validate(
     else:
         durations = (kaldi_dir.utterance(utt).duration for utt in kaldi_dir.utt2spk if _is_listed(kaldi_dir, utt))
         validation.hours = sum(duration or 0.0 for duration in durations) / 3600
+    if check_audio and tables.audio_table == INDEX and root is None:
+        validation.faults += [fault for fault in verify_shards(path, jobs=jobs) if fault not in validation.faults]
     for trials in find_trials(path):
         validation.faults += _check_trials(trials, kaldi_dir.utt2spk)
     for other in against:
@@ -159,7 +163,7 @@ class AudioChecks:
         return {recording: found or {recording: (0.0, None)} for recording, found in stretches.items()}
 
     def _check(self, recording: str, survey: Survey) -> Iterator[Fault]:
-        where = self.tables.where("wav.scp", recording)
+        where = self.tables.where(self.tables.audio_table, recording)
         path = self.tables.kaldi_dir.audio_path(recording)
         if survey.missing:
             remedy = "check the path"
@@ -197,7 +201,7 @@ class AudioChecks:
         self, key: str, extent: Extent, segment: Segment | None, length: float, sample_rate: int
     ) -> Iterator[Fault]:
         """The samples of one utterance, or of a recording without utterances."""
-        where = self.tables.where("wav.scp" if segment is None else "segments", key)
+        where = self.tables.where(self.tables.audio_table if segment is None else "segments", key)
         if segment is not None and (
             not extent.samples or (segment.end is not None and segment.end > length + DURATION_TOLERANCE)
         ):
@@ -237,7 +241,7 @@ class AudioChecks:
             f"{recording!r} has {rate} Hz, expected {expected} Hz (recordings: {histogram}); "
             "convert the file or drop it"
         )
-        return [Fault("sample-rate", self.tables.where("wav.scp", recording), message, recording)]
+        return [Fault("sample-rate", self.tables.where(self.tables.audio_table, recording), message, recording)]
 
 
 def _check_trials(path: Path, utt2spk: Mapping[str, str]) -> list[Fault]:

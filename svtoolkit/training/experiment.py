@@ -108,6 +108,7 @@ class Experiment:
             seed=config.seed,
             rank=world.rank,
             processes=world.size,
+            windows=self.data.windows(),
         )
         self.plan = self._plan()
         self.sampler.total_steps = self.plan.total_steps

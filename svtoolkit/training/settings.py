@@ -13,6 +13,7 @@ LARGEST_SEED = 2**32 - 1
 _SMALLEST = {
     "data.crop_frames": 1,
     "data.num_workers": 0,
+    "data.shuffle_shards": 1,
     "validation.speakers": 0,
     "validation.every_epochs": 1,
     "trainer.epochs": 1,

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import logging
 from dataclasses import fields
+from pathlib import Path
 from typing import TypeVar
+
+import numpy as np
 
 from svtoolkit.config import TrainConfig
 from svtoolkit.data.augmentation import AugmentationPolicy, Augmenter, ImpulseLibrary, NoiseLibrary
 from svtoolkit.data.crops import CropDataset, CropGeometry
 from svtoolkit.data.manifest import Manifest
+from svtoolkit.data.sampler import Windows
+from svtoolkit.data.shards.index import read_checksums
+from svtoolkit.data.shards.location import is_url, parse_location
+from svtoolkit.data.shards.reader import configure_remote
+from svtoolkit.data.shards.remote_cache import RemoteShards
 from svtoolkit.data.spec_augment import SpecAugment
 from svtoolkit.data.splitting import draw_eval_speakers
 from svtoolkit.data.training_set import TrainingSet
@@ -35,10 +43,11 @@ class TrainingData:
 
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
-        manifest, self.held_out = self._split(Manifest.read(config.data.train, config.data.root))
+        manifest, self.held_out = self._split(Manifest.read(config.data.train, config.data.root, config.data.source))
         self.training_set = TrainingSet.build(
             manifest, speeds=config.data.speeds, min_seconds=config.data.min_seconds, jobs=self._jobs
         )
+        self._open_cache()
         augment = config.augment
         self.spec_augment = SpecAugment(
             augment.spec_probability, augment.time_masks, augment.time_width, augment.freq_masks, augment.freq_width
@@ -63,6 +72,24 @@ class TrainingData:
             resample=config.data.resample,
         )
 
+    def windows(self) -> Windows | None:
+        """Entries that are to be shuffled together, where not all are.
+
+        Raises:
+            UserError: the data are no shards.
+        """
+        size, utterances = self.config.data.shuffle_shards, self.training_set.utterances
+        if size is None:
+            return None
+        archives = [shard and shard.archive for shard in map(parse_location, utterances.locations)]
+        if None in archives:
+            raise UserError(
+                f"data.shuffle_shards is {size}, but {self.config.data.train} is read from files; "
+                "leave it out, or set data.source=shards"
+            )
+        _, group = np.unique(np.array(archives, dtype=str), return_inverse=True)
+        return Windows(np.tile(group, len(self.training_set.speeds)), size)
+
     def fingerprint(self) -> str:
         """Changes whenever the same draw would be another crop: guards a resumed run."""
         sounds = "" if self.augmenter is None else self.augmenter.fingerprint()
@@ -83,6 +110,21 @@ class TrainingData:
     @property
     def _jobs(self) -> int:
         return max(1, self.config.data.num_workers)
+
+    def _open_cache(self) -> None:
+        """Shards at a URL are read through a folder of this machine."""
+        data = self.config.data
+        shard = parse_location(self.training_set.utterances.locations[0])
+        is_remote = is_url(data.root or "") or (shard is not None and shard.is_remote)
+        if is_remote != (data.cache_dir is not None):
+            raise UserError(
+                f"data.cache_dir is {data.cache_dir}, and the audio of {data.train} is "
+                + ("at a URL; give a local folder for it" if is_remote else "local; leave it out")
+            )
+        if data.cache_dir is not None:
+            listed = read_checksums(Path(data.train), [])
+            checksums = {f"{str(data.root).rstrip('/')}/{name}": digest for name, (_, digest) in listed.items()}
+            configure_remote(RemoteShards(data.cache_dir, int(data.cache_gib * 2**30), checksums))
 
     def _split(self, manifest: Manifest) -> tuple[Manifest, Manifest | None]:
         speakers = self.config.validation.speakers

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gzip
+import hashlib
 import shutil
 from pathlib import Path
 
@@ -9,6 +11,8 @@ import yaml
 from command_material import RATE, voice, write_audio, write_data
 
 from svtoolkit.cli import main
+from svtoolkit.data.corpora import voxceleb_trials
+from svtoolkit.data.corpora.voxceleb_trials import OfficialList
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.trials import read_trials
 
@@ -146,10 +150,115 @@ def test_the_synthetic_corpus(tmp_path, capsys):
     assert main(["validate", f"{tmp_path}/syn/train", "--against", f"{tmp_path}/syn/eval"]) == 0
 
 
+def write_wavs(folder: Path, files: list[str]) -> Path:
+    for number, file in enumerate(files):
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        soundfile.write(folder / file, voice(1, number, 0.9), RATE)
+    return folder
+
+
+@pytest.fixture
+def vox1(tmp_path) -> Path:
+    """2 speakers of the development part, 2 of the test part."""
+    files = [f"id{speaker}/1zcIwhmdeo{number}/00001.wav" for speaker in (10001, 11251) for number in range(2)]
+    write_wavs(tmp_path / "vox1" / "dev" / "wav", files)
+    files = [f"id{speaker}/1zcIwhmdeo{number}/00001.wav" for speaker in (10270, 10309) for number in range(2)]
+    return write_wavs(tmp_path / "vox1" / "test" / "wav", files).parents[1]
+
+
+def write_list(path: Path, *pairs: str) -> Path:
+    path.write_text("".join(f"{pair}\n" for pair in pairs))
+    return path
+
+
+PAIRS = (
+    "1 id10270/1zcIwhmdeo0/00001.wav id10270/1zcIwhmdeo1/00001.wav",
+    "0 id10270/1zcIwhmdeo0/00001.wav id10309/1zcIwhmdeo1/00001.wav",
+)
+
+
+def test_voxceleb1_with_its_trials(tmp_path, vox1, capsys, monkeypatch):
+    clean = write_list(tmp_path / "veri_test2.txt", *PAIRS)
+    hard = tmp_path / "list_test_hard2.txt.gz"
+    hard.write_bytes(gzip.compress("\n".join(reversed(PAIRS)).encode()))
+    md5 = [hashlib.md5(content).hexdigest() for content in (clean.read_bytes(), gzip.decompress(hard.read_bytes()))]
+    lists = (OfficialList(clean.name, "O", 2, md5[0], None), OfficialList(hard.stem, "H", 2, md5[1], None))
+    monkeypatch.setattr(voxceleb_trials, "OFFICIAL_LISTS", lists)
+    words = ["corpus=voxceleb1", "--source", str(vox1), f"out={tmp_path}/data", "part=test", "jobs=2"]
+    assert main(["prepare", *words, "--trials", f"['{clean}','{hard}']"]) == 0
+    assert speakers(tmp_path / "data") == {"id10270", "id10309"}
+    trials = read_trials(tmp_path / "data" / "trials_O")
+    assert (trials.enrol[1], trials.test[1]) == ("id10270-1zcIwhmdeo0-00001", "id10309-1zcIwhmdeo1-00001")
+    assert read_trials(tmp_path / "data" / "trials_H").target.tolist() == [False, True]
+    assert not (tmp_path / "data" / "trials").exists()
+    assert capsys.readouterr().out.splitlines() == [
+        "voxceleb1 test: 2 speakers, 4 utterances: 38 of 40 speakers and 4870 of 4874 utterances are missing",
+        f"{tmp_path}/data: 2 speakers, 4 utterances, 0.00 h",
+        f"{tmp_path}/data/trials_O: 2 trials, 1 of them target",
+        f"{tmp_path}/data/trials_H: 2 trials, 1 of them target",
+    ]
+    assert main(["validate", f"{tmp_path}/data"]) == 0
+
+
+def test_trials_that_are_not_official(tmp_path, vox1, capsys):
+    mine = write_list(tmp_path / "mine.txt", *PAIRS)
+    words = ["prepare", "corpus=voxceleb1", "--source", str(vox1), f"out={tmp_path}/data", "--trials", str(mine)]
+    assert main(words) == 1
+    assert "mine.txt: is none of the lists of VoxCeleb1 (veri_test2.txt, " in capsys.readouterr().err
+    assert main([*words, "other_trials=true", "part=dev"]) == 1
+    assert "mine.txt:1: names 'id10270-1zcIwhmdeo0-00001', which is not in the data dir" in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()
+    assert main([*words, "other_trials=true"]) == 0
+    assert len(read_trials(tmp_path / "data" / "trials_mine")) == 2
+    (tmp_path / "again").mkdir()
+    twice = f"['{mine}','{shutil.copy(mine, tmp_path / 'again')}']"
+    assert main([*words[:-1], twice, "other_trials=true"]) == 1
+    assert "again/mine.txt: would be trials_mine, which another list is already" in capsys.readouterr().err
+
+
+def test_musan_and_impulse_responses(tmp_path, capsys):
+    write_wavs(tmp_path / "musan", ["noise/free-sound/noise-free-sound-0000.wav", "music/fma/music-fma-0000.wav"])
+    write_wavs(tmp_path / "RIRS_NOISES", ["simulated_rirs/smallroom/Room001/Room001-00001.wav"])
+    for corpus, found in (("musan", {"noise", "music"}), ("rirs_noises", {"smallroom"})):
+        assert main(["prepare", f"corpus={corpus}", "--source", str(tmp_path), f"out={tmp_path}/{corpus}_data"]) == 0
+        assert speakers(tmp_path / f"{corpus}_data") == found
+    assert (
+        "rirs_noises: 1 simulated and 0 real impulse responses: the whole corpus has 60000" in capsys.readouterr().out
+    )
+
+
+def test_cnceleb_brings_its_trials(tmp_path):
+    folder = tmp_path / "CN-Celeb_flac"
+    write_wavs(folder, ["data/id00000/singing-01-001.wav", "eval/enroll/id00800-enroll.wav"])
+    write_wavs(folder, ["eval/test/id00800-singing-01-001.wav", "eval/test/id00999-singing-01-001.wav"])
+    (folder / "eval" / "lists").mkdir()
+    tests = [
+        f"id00800-enroll test/{name}-singing-01-001.wav {label}" for name, label in (("id00800", 1), ("id00999", 0))
+    ]
+    write_list(folder / "eval" / "lists" / "trials.lst", *tests)
+    words = ["corpus=cnceleb", "--source", str(folder)]
+    assert main(["prepare", *words, f"out={tmp_path}/test", "part=test"]) == 0
+    assert read_trials(tmp_path / "test" / "trials").target.tolist() == [True, False]
+    assert main(["validate", f"{tmp_path}/test"]) == 0
+    assert main(["prepare", *words, f"out={tmp_path}/all"]) == 0
+    assert not (tmp_path / "all" / "trials").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["corpus=voxceleb3"], "corpus is 'voxceleb3', expected one of synthetic, kaldi, folders, librispeech"),
+        (["corpus=voxceleb3"], "corpus is 'voxceleb3', expected one of synthetic, kaldi, folders, librispeech, musan, "
+         "rirs_noises, voxceleb1, voxceleb2, cnceleb"),
+        (["corpus=voxceleb1", "source=[a]", "part=train"], "part is 'train', expected one of all, dev, test"),
+        (["corpus=musan", "source=[a]", "part=dev"],
+         "part: for corpus=voxceleb1|voxceleb2|cnceleb only, which are published in parts; leave it out"),
+        (["corpus=voxceleb2", "source=[a]", "trials=[b]", "other_trials=true"],
+         "trials, other_trials: for corpus=voxceleb1 only, of which the official lists are; leave it out"),
+        (["corpus=voxceleb1", "source=[a]", "trials=[b]", "eval_speakers=2"],
+         "trials are of the corpus as it is; leave out eval_speakers, which splits it"),
+        (["corpus=voxceleb1", "source=[a]", "other_trials=true"],
+         "other_trials says what trials may be; give them as trials=[...]"),
+        (["corpus=voxceleb1", "source=[a,b]"], "corpus=voxceleb1: source lists 2 folders, expected one folder"),
         (["corpus=folders"], "corpus=folders: source lists 0 folders, expected one folder"),
         (["corpus=folders", "source=[a,b]"], "corpus=folders: source lists 2 folders, expected one folder"),
         (["corpus=kaldi"], "corpus=kaldi: source lists 0 folders, expected one data directory or more"),

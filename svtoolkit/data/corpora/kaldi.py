@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from svtoolkit.data.audio import measure_durations
-from svtoolkit.data.kaldi_dir import KaldiDir, Segment
+from svtoolkit.data.kaldi_dir import KaldiDir, Segment, make_absolute
+from svtoolkit.data.shards.location import is_there
 from svtoolkit.errors import UserError
 
 
@@ -51,8 +52,8 @@ def prepare_kaldi(sources: Sequence[str | Path], root: str | Path | None = None,
 
 def _read_absolute(folder: Path, root: str | Path | None) -> KaldiDir:
     kaldi_dir = KaldiDir.read(folder, root)
-    paths = {recording: kaldi_dir.audio_path(recording).absolute() for recording in kaldi_dir.wav_scp}
-    missing = [recording for recording, path in paths.items() if not os.path.exists(path)]
+    paths = {recording: Path(make_absolute(kaldi_dir.audio_path(recording))) for recording in kaldi_dir.wav_scp}
+    missing = [recording for recording, path in paths.items() if not is_there(path)]
     if missing:
         recording = missing[0]
         listed = kaldi_dir.wav_scp[recording]

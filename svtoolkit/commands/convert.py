@@ -1,0 +1,38 @@
+"""svt convert: a corpus decoded once, to files that are read by slice."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict
+from pathlib import Path
+
+from tqdm import tqdm
+
+from svtoolkit.config import ConvertConfig
+from svtoolkit.data.conversion import convert_corpus
+from svtoolkit.reporting.provenance import DATA_RECORD, write_record
+
+log = logging.getLogger(__name__)
+
+
+def run(config: ConvertConfig, typed: str) -> int:
+    """Convert what a stopped run left to do, and write the data directory of it all."""
+    table = Path(config.source) / "utt2spk"
+    total = len(table.read_bytes().splitlines()) if table.is_file() else None
+    with tqdm(total=total, unit="utt", desc="convert", dynamic_ncols=True) as bar:
+        kaldi_dir = convert_corpus(
+            config.source,
+            config.out,
+            root=config.root,
+            audio_format=config.format,
+            sample_rate=config.sample_rate,
+            channel=config.channel,
+            jobs=config.jobs,
+            max_bad=config.max_bad,
+            progress=bar.update,
+        )
+    write_record(Path(config.out) / DATA_RECORD, typed, asdict(config))
+    hours = sum(kaldi_dir.utt2dur.values()) / 3600
+    counts = len(kaldi_dir.speakers), len(kaldi_dir.utt2spk)
+    log.info("%s: %d speakers, %d utterances, %.2f h", config.out, *counts, hours)
+    return 0

@@ -1,0 +1,49 @@
+"""svt shard: the audio of a data directory in tar shards."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict
+from pathlib import Path
+
+from tqdm import tqdm
+
+from svtoolkit.config import ShardConfig
+from svtoolkit.data.kaldi_dir import KaldiDir
+from svtoolkit.data.shards.directory import BAD_FILES
+from svtoolkit.data.shards.writer import write_shards
+from svtoolkit.reporting.provenance import DATA_RECORD, write_record
+
+log = logging.getLogger(__name__)
+
+
+def run(config: ShardConfig, typed: str) -> int:
+    """Write the shards, or those that a stopped run left unwritten."""
+    kaldi_dir = KaldiDir.read(config.data, config.root)
+    out = Path(config.out)
+    with tqdm(total=len(kaldi_dir.utt2spk), unit="utt", desc="shard", dynamic_ncols=True) as bar:
+        written = write_shards(
+            kaldi_dir,
+            out,
+            per_shard=config.per_shard,
+            audio_format=config.format,
+            sample_rate=config.sample_rate,
+            channel=config.channel,
+            resample=config.resample,
+            order=config.order,
+            seed=config.seed,
+            max_bad=config.max_bad,
+            jobs=config.jobs,
+            tables_from=config.data,
+            progress=bar.update,
+        )
+    # The directory that was sharded is its source, as in what `svt prepare` records.
+    write_record(out / DATA_RECORD, typed, {"source": config.data, **asdict(config)})
+    hours = written.seconds / 3600
+    log.info(
+        "%s: %d utterances, %.2f h in %d shards (%d of a former run), %d left out",
+        out, written.utterances, hours, written.shards, written.found, len(written.bad),
+    )  # fmt: skip
+    if written.bad:
+        log.info("%s: what was left out, and why", out / BAD_FILES)
+    return 0

@@ -1,0 +1,86 @@
+"""The folders of a corpus, read by os.scandir: names alone, without a stat or a Path a file: fit for a million."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from svtoolkit.data.audio import measure_durations
+from svtoolkit.data.kaldi_dir import KaldiDir
+from svtoolkit.data.m4a import is_left_to_ffmpeg
+from svtoolkit.errors import UserError
+
+
+class Listed(NamedTuple):
+    """One audio file of a corpus."""
+
+    utterance: str
+    speaker: str
+    path: str
+
+
+def open_corpus(folder: str | Path, expected: str) -> str:
+    """The absolute path of a corpus.
+
+    Raises:
+        UserError: there is no such folder; says what is expected.
+    """
+    if not os.path.isdir(folder):
+        raise UserError(f"{folder}: there is no such folder; expected {expected}")
+    return os.path.abspath(folder)
+
+
+def subfolders(folder: str) -> list[str]:
+    """Paths of the folders in a folder, sorted; hidden ones left out, links followed."""
+    with os.scandir(folder) as entries:
+        return sorted(entry.path for entry in entries if not entry.name.startswith(".") and entry.is_dir())
+
+
+def audio_files(folder: str, extensions: Collection[str]) -> list[tuple[str, str]]:
+    """(name without extension, path) of the files in a folder with one of the extensions, sorted; no hidden ones."""
+    found = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            stem, extension = os.path.splitext(entry.name)
+            if extension.lower() in extensions and not stem.startswith("."):
+                found.append((stem, entry.path))
+    return sorted(found)
+
+
+def audio_below(folder: str, extensions: Collection[str]) -> Iterator[tuple[str, str]]:
+    """The same of a folder and of all below it."""
+    yield from audio_files(folder, extensions)
+    for inner in subfolders(folder):
+        yield from audio_below(inner, extensions)
+
+
+def make_kaldi_dir(listed: Iterable[Listed], *, jobs: int = 1) -> KaldiDir:
+    """The data directory of some files, sorted by utterance.
+
+    Args:
+        listed: the files, with absolute paths.
+        jobs: headers read at a time.
+
+    Returns:
+        the directory; without durations where a file is left to FFmpeg, which would have to decode it for that.
+
+    Raises:
+        UserError: two files of one utterance, files that cannot be read.
+    """
+    files: dict[str, Listed] = {}
+    for item in listed:
+        if item.utterance in files:
+            raise UserError(
+                f"utterance {item.utterance!r} is both {files[item.utterance].path} and {item.path}; keep one of them, "
+                "or give the folder of one"
+            )
+        files[item.utterance] = item
+    paths = {utterance: files[utterance].path for utterance in sorted(files)}
+    to_decode = any(map(is_left_to_ffmpeg, paths.values()))
+    return KaldiDir(
+        wav_scp=paths,
+        utt2spk={utterance: files[utterance].speaker for utterance in paths},
+        utt2dur={} if to_decode else measure_durations(paths, jobs=jobs),
+    )

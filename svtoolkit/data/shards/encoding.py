@@ -1,0 +1,135 @@
+"""The bytes of one utterance as a shard holds them: FLAC of 16 bits, or the file as it is."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+from svtoolkit.data.audio import convert_rate, inspect_audio, open_audio
+from svtoolkit.data.kaldi_dir import Utterance
+from svtoolkit.errors import UserError
+
+FORMATS = ("flac", "original")
+DESCRIPTION = "json"
+"""Extension of the member that describes an utterance, which no audio may have."""
+
+_EXTENSION = re.compile(r"[A-Za-z0-9]+")
+
+
+@dataclass(frozen=True)
+class AudioSettings:
+    """What the audio of a shard is made like.
+
+    Attributes:
+        audio_format: ``flac`` or ``original``.
+        sample_rate: Hz that all audio must have; None: each file keeps its own.
+        channel: channel of multi-channel files, counted from 0 (flac).
+        resample: convert files of another rate instead of refusing them (flac).
+    """
+
+    audio_format: str = "flac"
+    sample_rate: int | None = None
+    channel: int | None = None
+    resample: bool = False
+
+
+@dataclass(frozen=True)
+class EncodedUtterance:
+    """Content and extension of the audio member, its length in seconds and its sample rate in Hz."""
+
+    content: bytes
+    extension: str
+    seconds: float
+    sample_rate: int
+
+
+def encode_utterance(utterance: Utterance, settings: AudioSettings) -> EncodedUtterance:
+    """Read an utterance and bring it into the form of the shard.
+
+    Raises:
+        UserError: missing or unreadable audio, no samples, another rate, several channels and none chosen.
+    """
+    if settings.audio_format == "original":
+        info = inspect_audio(utterance.path)
+        _check_rate(utterance, info.sample_rate, settings)
+        if not info.samples:
+            raise UserError(f"{utterance.path}: the file holds no sample; drop or re-create it")
+        return EncodedUtterance(_read_file(utterance), extension_of(utterance), info.seconds, info.sample_rate)
+    samples, rate = _decode(utterance, settings)
+    if not len(samples):
+        raise UserError(
+            f"{utterance.path}: there are no samples at {utterance.offset:g} s, where {utterance.utterance_id!r} "
+            "begins; correct the segment or drop it"
+        )
+    return EncodedUtterance(encode_flac(samples, rate, str(utterance.path)), "flac", len(samples) / rate, rate)
+
+
+def _decode(utterance: Utterance, settings: AudioSettings) -> tuple[np.ndarray, int]:
+    """float32 samples, (samples,), and their rate. The file is opened once: AAC is decoded as a whole each time."""
+    with open_audio(utterance.path) as stream:
+        rate = stream.samplerate
+        _check_rate(utterance, rate, settings)
+        if stream.channels > 1 and settings.channel is None:
+            raise UserError(f"{utterance.path}: {stream.channels} channels, expected one; choose one with channel=0")
+        channel = settings.channel or 0
+        if channel >= stream.channels:
+            raise UserError(f"{utterance.path}: there is no channel {channel}, the file has {stream.channels}")
+        # Rounded as in ``read_audio``.
+        stream.seek(min(round(utterance.offset * rate), stream.frames))
+        seconds = None if utterance.whole_file else utterance.duration
+        count = -1 if seconds is None else round(seconds * rate)
+        samples = np.ascontiguousarray(stream.read(count, dtype="float32", always_2d=True)[:, channel])
+    if settings.sample_rate is None or settings.sample_rate == rate:
+        return samples, rate
+    return convert_rate(samples, rate, settings.sample_rate), settings.sample_rate
+
+
+def _check_rate(utterance: Utterance, rate: int, settings: AudioSettings) -> None:
+    if settings.sample_rate not in (None, rate) and not settings.resample:
+        raise UserError(
+            f"{utterance.path}: sample rate is {rate} Hz, expected {settings.sample_rate} Hz; set sample_rate={rate}, "
+            "or resample=true with format=flac"
+        )
+
+
+def encode_flac(samples: np.ndarray, sample_rate: int, origin: str) -> bytes:
+    """float32 samples in [-1, 1], (samples,), as a FLAC file of 16 bits; what comes from 16 bits stays as it was.
+
+    Raises:
+        UserError: NaN or infinity among the samples of ``origin``.
+    """
+    if not np.isfinite(samples).all():
+        raise UserError(f"{origin}: has samples that are NaN or infinite; re-create the file")
+    # libsndfile itself would scale by 32767, by which no sample of a 16-bit file would stay what it was.
+    steps = np.clip(np.rint(samples.astype(np.float64) * 32768), -32768, 32767).astype(np.int16)
+    encoded = io.BytesIO()
+    soundfile.write(encoded, steps, sample_rate, format="FLAC", subtype="PCM_16")
+    return encoded.getvalue()
+
+
+def extension_of(utterance: Utterance) -> str:
+    """Extension of the file of an utterance, lower case, without its dot.
+
+    Raises:
+        UserError: there is none by which a reader would know the format.
+    """
+    suffix = Path(utterance.path).suffix
+    extension = suffix.removeprefix(".").lower()
+    if not _EXTENSION.fullmatch(extension) or extension == DESCRIPTION:
+        raise UserError(
+            f"{utterance.path}: {suffix!r} is no extension of an audio format, by which the shard would "
+            "name the file; rename it, or use format=flac"
+        )
+    return extension
+
+
+def _read_file(utterance: Utterance) -> bytes:
+    try:
+        return Path(utterance.path).read_bytes()
+    except OSError as error:
+        raise UserError(f"{utterance.path}: cannot be read ({error.strerror}); check the file") from error

@@ -1,0 +1,46 @@
+"""A lock that processes of one machine share; the system takes it back from a holder that dies."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+UNKNOWN = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
+"""What file systems answer that have no locks, as some network ones."""
+
+
+class NoLocksError(OSError):
+    """The file system has no locks; names the file."""
+
+
+@contextmanager
+def hold_lock(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold the lock that a file stands for; the file is made if it is missing and stays.
+
+    Args:
+        path: the file, in a folder that exists.
+        wait: until whoever holds it lets go.
+
+    Raises:
+        BlockingIOError: another process or thread holds it, and ``wait`` is False.
+        NoLocksError: the file system has none.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in UNKNOWN:
+                raise NoLocksError(error.errno, error.strerror, str(path)) from error
+            raise
+        try:
+            yield
+        finally:
+            # Closing alone would leave it to a child that was forked meanwhile and has the descriptor, too.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,69 @@
+"""An HTTP server that fails as it is told to, and what a cache of shards holds."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+import time
+from pathlib import Path
+
+MIB = 1 << 20
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Serves byte strings by path and remembers what was asked for.
+
+    Attributes:
+        files: path -> content.
+        asked: paths in the order of the requests.
+        answers: statuses (or "cut", "silent", "vague", "reset") given one after the other before all is well.
+        delay: seconds before an answer.
+        closing: the end of the test, which a silent answer waits for.
+    """
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.asked: list[str] = []
+        self.answers: list[int | str] = []
+        self.delay = 0.0
+        self.closing = threading.Event()
+        super().__init__(("127.0.0.1", 0), Handler)
+
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}{path}"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)
+        time.sleep(self.server.delay)
+        answer = self.server.answers.pop(0) if self.server.answers else 200
+        content = self.server.files.get(self.path)
+        if isinstance(answer, int) and (answer != 200 or content is None):
+            self.send_error(404 if answer == 200 else answer)
+            return
+        if answer == "reset":
+            self.connection.close()
+            return
+        self.send_response(200)
+        if answer != "vague":
+            self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if answer == "silent":
+            self.wfile.write(content[: len(content) // 2])
+            self.wfile.flush()
+            self.server.closing.wait(30)
+            return
+        self.wfile.write(content[: len(content) // 2] if answer == "cut" else content)
+
+    def log_message(self, *_: object) -> None:
+        """Not on the terminal."""
+
+
+def content_of(cache: Path) -> dict[str, bytes]:
+    """Archives of a cache, without what makes their names unique; everything else under its own name."""
+    return {path.name.partition("-")[2]: path.read_bytes() for path in cache.iterdir() if path.is_file()}
