@@ -123,7 +123,7 @@ def test_help_of_train_lists_options_of_groups_and_the_default_one(capsys):
     main(["train", "--help"])
     out = capsys.readouterr().out
     assert re.search(r"^  optim = sgd {2,}adamw, adamw_8bit, sgd, sgd_8bit$", out, re.MULTILINE)
-    assert re.search(r"^  experiment = null {2,}mini$", out, re.MULTILINE)
+    assert re.search(r"^  experiment = null {2,}dfresnet110, dfresnet110_8bit, ", out, re.MULTILINE)
     assert re.search(r"^  optim.lr = 0.4 {2,}peak rate", out, re.MULTILINE)
 
 
@@ -133,7 +133,7 @@ def test_long_explanations_are_wrapped_below_themselves(capsys, monkeypatch):
     lines = capsys.readouterr().out.splitlines()
     row = next(number for number, line in enumerate(lines) if line.startswith("  trainer.micro_batch"))
     column = lines[row].index("crops in memory")
-    assert lines[row + 1].startswith(" " * column + "the rest")
+    assert lines[row + 1].startswith(" " * column + "of its share")
     assert all(len(line) <= 90 for line in lines[6 : row + 1])
 
 

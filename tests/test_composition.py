@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from svtoolkit import composition
 from svtoolkit.cli import main, parse_words
+from svtoolkit.composition import config_groups
 from svtoolkit.config import AdamWConfig, EmbedConfig, ModelConfig, ResNetConfig, SGDConfig, TrainConfig
 from svtoolkit.errors import UserError
 
@@ -185,7 +186,7 @@ def test_an_unknown_key_gets_the_nearest(override, nearest):
     assert refusal(override) == f"there is no key {override.partition('=')[0]!r}; did you mean {nearest!r}?"
 
 
-@pytest.mark.parametrize("override", ["qqqq=1", "hydra.job.chdir=true", "hydra/launcher=basic", "xyzzy.plugh=1"])
+@pytest.mark.parametrize("override", ["qqqq=1", "hydra.searchpath=true", "hydra/launcher=basic", "xyzzy.plugh=1"])
 def test_a_key_near_to_none(override):
     key = override.partition("=")[0]
     assert refusal(override) == f"there is no key {key!r}; `svt train --help` lists the keys"
@@ -231,6 +232,9 @@ def test_a_list_of_text():
     assert load("corpus=kaldi", "out=o", "source=[one,'a b']", command="prepare").source == ["one", "a b"]
 
 
+EXPERIMENTS = ", ".join(config_groups("train")["experiment"])
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [
@@ -238,8 +242,8 @@ def test_a_list_of_text():
         ("trainer=defautl", "trainer has no option 'defautl'; did you mean 'default'? (all: default)"),
         ("optim=sdg", "optim has no option 'sdg'; did you mean 'sgd'? (all: adamw, adamw_8bit, sgd, sgd_8bit)"),
         ("optim=lion", "optim has no option 'lion'; expected one of adamw, adamw_8bit, sgd, sgd_8bit, or nothing"),
-        ("experiment=min", "experiment has no option 'min'; did you mean 'mini'? (all: mini)"),
-        ("experiment=null", "experiment has no option 'null'; expected one of mini, or nothing"),
+        ("experiment=min", f"experiment has no option 'min'; did you mean 'mini'? (all: {EXPERIMENTS})"),
+        ("experiment=null", f"experiment has no option 'null'; expected one of {EXPERIMENTS}, or nothing"),
         ("trainer=null", "trainer has no option 'null'; expected one of default, or nothing"),
         ("trainer={epochs: 3}", "trainer has no option '{epochs: 3}'; expected one of default, or nothing"),
         ("loss='aaam'", "loss has no option 'aaam'; did you mean 'aam'? (all: aam, am, softmax)"),

@@ -63,7 +63,7 @@ def gradients(network: torch.nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
     return [p.grad.clone() for p in network.parameters() if p.grad is not None]
 
 
-@pytest.mark.parametrize(("name", "blocks"), [("resnet10", 4), ("revnet_tiny", 3 + 1 + 2 + 3 + 1)])
+@pytest.mark.parametrize(("name", "blocks"), [("resnet10", 4), ("revnet_tiny", 3 + 1 + 2 + 3 + 1 + 1)])
 def test_checkpointed_blocks_give_the_gradients_of_stored_ones(name: str, blocks: int) -> None:
     network, x = build_network(name, STORE), torch.randn(2, 16, 80)
     assert len(list(training_step.blocks(network))) == blocks

@@ -313,7 +313,8 @@ def test_a_full_disk_is_a_sentence_and_nothing_is_lost(source, tmp_path, monkeyp
 def run_apart(arguments: Sequence[object], *, setup: str = "") -> subprocess.Popen[str]:
     """convert_corpus(*arguments, jobs=2) in a process group of its own; prints what is finished and its UserError."""
     code = f"""
-        import sys
+        import signal, sys
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
         {setup}
         from svtoolkit.data import conversion
         from svtoolkit.errors import UserError

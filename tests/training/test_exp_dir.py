@@ -83,6 +83,8 @@ def test_keys_that_change_nothing_that_is_learnt_may_change(speech, tmp_path, fi
     changes = {
         "data__num_workers": 1,
         "data__root": str(tmp_path),
+        "data__source": "files",
+        "data__cache_gib": 1.0,
         "trainer__device": "auto",
         "trainer__checkpoint_minutes": 3.0,
         "trainer__checkpoint_steps": 2,
@@ -91,8 +93,8 @@ def test_keys_that_change_nothing_that_is_learnt_may_change(speech, tmp_path, fi
         "trainer__keep_best": 2,
         "trainer__nonfinite_patience": 2,
     }
-    # Another number of threads adds in another order, and another window is another history.
-    untried = {"exp_dir", "resume", "trainer.threads", "trainer.log_steps"}
+    # Another number of threads adds in another order, another window is another history, and a cache is for a URL.
+    untried = {"exp_dir", "resume", "trainer.threads", "trainer.log_steps", "data.cache_dir"}
     assert {name.replace("__", ".") for name in changes} == FREE_KEYS - untried
     changed = tiny_config(speech, tmp_path / "moved", **changes)
     if torch.cuda.is_available():
