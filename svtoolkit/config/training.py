@@ -68,6 +68,8 @@ class LossConfig:
     margin: float = 0.2
     """Radians for aam, cosine for am; unused by softmax."""
     scale: float = 32.0
+    shard: bool = False
+    """Spread the classes over all devices."""
 
 
 @dataclass

@@ -10,9 +10,12 @@ from torch import nn
 
 from svtoolkit.config import LossConfig, MemoryConfig, ModelConfig, OptimConfig
 from svtoolkit.losses import ClassificationHead, build_head
+from svtoolkit.losses.sharded import ShardedHead
 from svtoolkit.memory import apply_strategy
 from svtoolkit.models import build_model
 from svtoolkit.optim import build_optimizer
+from svtoolkit.training.sharding import refuse_foreign_state, shard_head
+from svtoolkit.training.world import ALONE, World
 
 
 class Trainable(NamedTuple):
@@ -21,7 +24,7 @@ class Trainable(NamedTuple):
     """
 
     network: nn.Module
-    head: ClassificationHead
+    head: ClassificationHead | ShardedHead
     optimizer: torch.optim.Optimizer
     strategy: str
 
@@ -36,21 +39,24 @@ def build_trainable(
     num_classes: int,
     device: torch.device,
     channels_last: bool,
+    world: World = ALONE,
 ) -> Trainable:
-    """Fresh weights; ``channels_last`` is the memory layout of the network's convolutions.
+    """Fresh weights; ``channels_last`` is the memory layout of the network's convolutions, ``world`` what a sharded
+    head is shared among.
 
     Raises:
         UserError: as the builders of the parts.
     """
     network = build_model(num_bins=num_bins, **asdict(model))
     strategy = apply_strategy(network, **asdict(memory))
-    head = build_head(
+    whole = build_head(
         loss.name,
         embedding_dim=model.embedding_dim,
         num_classes=num_classes,
         margin=loss.margin,
         scale=loss.scale,
     )
+    head = shard_head(whole, optim, world) if loss.shard else whole
     if device.type != "cpu":  # there they were made, and tensors of FakeTensorMode refuse Module.to altogether
         network, head = network.to(device), head.to(device)
     if channels_last:
@@ -58,4 +64,7 @@ def build_trainable(
             if weight.dim() == 4:
                 weight.data = weight.data.to(memory_format=torch.channels_last)
     parameters = [*network.parameters(), *head.parameters()]
-    return Trainable(network.train(), head, build_optimizer(parameters, **asdict(optim)), strategy)
+    optimizer = build_optimizer(parameters, **asdict(optim))
+    if loss.shard:
+        refuse_foreign_state(optimizer)
+    return Trainable(network.train(), head, optimizer, strategy)

@@ -26,6 +26,7 @@ from svtoolkit.optim import LearningRateSchedule
 from svtoolkit.scoring.extraction import EmbeddingExtractor
 from svtoolkit.training.assembly import Trainable, build_trainable
 from svtoolkit.training.exp_dir import CHECKPOINTS, LOGS, VALIDATION, find_state, log_file, open_history, write_config
+from svtoolkit.training.fitting import card_bytes, fit_micro_batch, try_pass
 from svtoolkit.training.initialisation import read_start, speakers_digest
 from svtoolkit.training.loader import load_crops
 from svtoolkit.training.loop import Plan, TrainingLoop
@@ -64,6 +65,7 @@ def train(config: TrainConfig, world: World = ALONE) -> int | None:
                 log.info("finished already after step %d: there is nothing left to do", loop.finished_steps)
                 return None
             log.info("going on after step %d of %d", loop.finished_steps, experiment.plan.total_steps)
+        del state  # of a large head it is gigabytes
         history = open_history(logs, resume_step=loop.finished_steps) if world.is_first else None
         batches = experiment.batches()
         try:
@@ -115,6 +117,7 @@ class Experiment:
         self.front_end = self._build_front_end().to(self.device)
         trainable = self._build_trainable(state)
         self.step = self._build_step(trainable, micro_batch)
+        micro_batch = self._fit(micro_batch)
         self.loop = TrainingLoop(
             self.step,
             self.plan,
@@ -183,6 +186,7 @@ class Experiment:
             num_classes=num_classes or self.data.training_set.num_classes,
             device=self.device,
             channels_last=config.trainer.channels_last,
+            world=self.world,
         )
         if start is not None:
             start.put_into(trainable.network, trainable.head)
@@ -205,6 +209,20 @@ class Experiment:
             gradient_clip=config.trainer.gradient_clip,
             world=self.world,
         )
+
+    def _fit(self, micro_batch: int) -> int:
+        """The micro-batch, or half of it where the card does not hold it."""
+        limit = card_bytes(self.device)
+        if limit is None:
+            return micro_batch
+        samples = self.front_end.num_samples(self.config.data.crop_frames)
+        classes = self.data.training_set.num_classes
+        fitting = fit_micro_batch(
+            self.config, micro_batch, classes, self.world, lambda crops: try_pass(self.step, samples, crops), limit
+        )
+        self.sampler.micro_batch = fitting
+        self.step.accumulation *= micro_batch // fitting
+        return fitting
 
     def _validation(self, held_out: Manifest | None) -> Callable[[], dict[str, float]] | None:
         if held_out is None:

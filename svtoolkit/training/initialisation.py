@@ -16,6 +16,7 @@ from svtoolkit.checkpoints.released import DESCRIPTION, read_released
 from svtoolkit.config import TrainConfig
 from svtoolkit.data.training_set import TrainingSet
 from svtoolkit.errors import UserError
+from svtoolkit.losses.sharded import ShardedHead
 from svtoolkit.training.exp_dir import CHECKPOINTS, CONFIG
 
 log = logging.getLogger(__name__)
@@ -56,9 +57,14 @@ class Start:
             head.load_state_dict(self.head)
         except RuntimeError as error:
             raise UserError(
-                f"the head of init_from does not fit loss={type(head).__name__.removesuffix('Head').lower()} "
+                f"the head of init_from does not fit loss={_name_of(head)} "
                 f"({' '.join(str(error).split())[:200]}); choose the loss of that run, or init_head=new"
             ) from error
+
+
+def _name_of(head: nn.Module) -> str:
+    whole = head.local if isinstance(head, ShardedHead) else head
+    return type(whole).__name__.removesuffix("Head").lower()
 
 
 def speakers_digest(training_set: TrainingSet) -> str:

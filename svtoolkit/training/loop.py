@@ -213,8 +213,6 @@ class TrainingLoop:
     def _save(self, history: History | None, *, must_succeed: bool) -> None:
         """Write the full state; a failure is survived while training goes on, since the state before it stays."""
         self._saved_at = time.monotonic()
-        if history is None:
-            return
         state = collect_state(
             self.step,
             self.meters,
@@ -223,7 +221,9 @@ class TrainingLoop:
             nonfinite_steps=self.nonfinite_steps,
             fingerprint=self.fingerprint,
             speakers=self.speakers,
-        )
+        )  # by all processes: the shares of a head come together
+        if history is None:
+            return
         try:
             history.sync()
             save_state(self.checkpoints, self.finished_steps, state, keep=self.settings.keep_states)

@@ -1,4 +1,4 @@
-"""Network and head as one module, of which every process trains a replica."""
+"""What every process trains a replica of: network and head as one module, or the network, of a head in shares."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from svtoolkit.device import autocast
 from svtoolkit.errors import UserError
 from svtoolkit.losses import ClassificationHead, HeadOutput
+from svtoolkit.losses.sharded import ShardedHead
 from svtoolkit.training.world import World
 
 
@@ -34,14 +35,51 @@ class Learner(nn.Module):
         return nullcontext()
 
 
-def replicate(learner: Learner, world: World) -> Learner | DistributedDataParallel:
+class Embedder(nn.Module):
+    """Embeds under autocast: (batch, frames, bins) -> (batch, embedding_dim)."""
+
+    def __init__(self, network: nn.Module, device: torch.device, precision: str) -> None:
+        super().__init__()
+        self.network = network
+        self.device = device
+        self.precision = precision
+
+    def forward(self, features: Tensor) -> Tensor:
+        with autocast(self.device, self.precision):
+            return self.network(features)
+
+
+class ShardedLearner(nn.Module):
+    """A ``Learner`` whose network has replicas and whose head has shares, which no mean is taken of."""
+
+    def __init__(self, network: nn.Module, head: ShardedHead, world: World, precision: str) -> None:
+        super().__init__()
+        self.embedder = _replicate(Embedder(network, world.device, precision), world)
+        self.head = head
+
+    def forward(self, features: Tensor, labels: Tensor) -> HeadOutput:
+        return self.head(self.embedder(features), labels)
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        """As of a replica; the gradients of a share are its own at all times."""
+        return self.embedder.no_sync()
+
+
+def build_learner(
+    network: nn.Module, head: ClassificationHead | ShardedHead, world: World, device: torch.device, precision: str
+) -> Learner | ShardedLearner | DistributedDataParallel:
     """With replicas in all processes: each has the mean of all gradients once ``backward`` returns.
 
     Running statistics of BatchNorm are those of the first process: each forward pass begins with its buffers.
     """
-    if world.size == 1:
-        return learner
-    return DistributedDataParallel(learner, device_ids=[world.device] if world.device.type == "cuda" else None)
+    if isinstance(head, ShardedHead):
+        return ShardedLearner(network, head, world, precision)
+    learner = Learner(network, head, device, precision)
+    return learner if world.size == 1 else _replicate(learner, world)
+
+
+def _replicate(module: nn.Module, world: World) -> DistributedDataParallel:
+    return DistributedDataParallel(module, device_ids=[world.device] if world.device.type == "cuda" else None)
 
 
 def synchronise_batch_norm(network: nn.Module, world: World) -> nn.Module:

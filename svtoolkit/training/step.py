@@ -9,14 +9,17 @@ from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.amp import GradScaler
 
 from svtoolkit.data.augmentation import apply_batch
 from svtoolkit.data.crops import CropBatch
 from svtoolkit.data.spec_augment import SpecAugment
 from svtoolkit.features import FrontEnd
 from svtoolkit.losses import ClassificationHead
+from svtoolkit.losses.sharded import ShardedHead
 from svtoolkit.training.meters import Meter
-from svtoolkit.training.replication import Learner, replicate
+from svtoolkit.training.replication import build_learner
+from svtoolkit.training.sharding import build_scaler, clip_gradient
 from svtoolkit.training.world import ALONE, World
 
 
@@ -46,7 +49,7 @@ class OptimizerStep:
         self,
         front_end: FrontEnd,
         network: nn.Module,
-        head: ClassificationHead,
+        head: ClassificationHead | ShardedHead,
         optimizer: torch.optim.Optimizer,
         spec_augment: SpecAugment,
         *,
@@ -69,8 +72,9 @@ class OptimizerStep:
         self.world = world
         self.gradient_clip = float("inf") if gradient_clip is None else gradient_clip
         self.parameters = [p for module in (network, head) for p in module.parameters() if p.requires_grad]
-        self.scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
-        self.learner = replicate(Learner(network, head, device, precision), world)
+        is_sharded, is_scaled = isinstance(head, ShardedHead), precision == "fp16"
+        self.scaler = build_scaler(device, is_scaled) if is_sharded else GradScaler(device.type, enabled=is_scaled)
+        self.learner = build_learner(network, head, world, device, precision)
 
     def __call__(self, batches: Iterator[CropBatch]) -> StepResult:
         begin = time.perf_counter()
@@ -119,7 +123,10 @@ class OptimizerStep:
     def _update(self) -> bool:
         """Clip and step; False where the gradient is not finite and a lower scale cannot help."""
         self.scaler.unscale_(self.optimizer)
-        norm = nn.utils.clip_grad_norm_(self.parameters, self.gradient_clip)
+        if isinstance(self.head, ShardedHead):
+            norm = clip_gradient(self.network.parameters(), self.head, self.gradient_clip)
+        else:
+            norm = nn.utils.clip_grad_norm_(self.parameters, self.gradient_clip)
         if not torch.isfinite(norm) and self.scaler.get_scale() <= 1.0:  # without a scaler it is 1
             self.scaler.update()
             return False

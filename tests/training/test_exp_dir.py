@@ -94,7 +94,7 @@ def test_keys_that_change_nothing_that_is_learnt_may_change(speech, tmp_path, fi
         "trainer__nonfinite_patience": 2,
     }
     # Another number of threads adds in another order, another window is another history, and a cache is for a URL.
-    untried = {"exp_dir", "resume", "trainer.threads", "trainer.log_steps", "data.cache_dir"}
+    untried = {"exp_dir", "resume", "loss.shard", "trainer.threads", "trainer.log_steps", "data.cache_dir"}
     assert {name.replace("__", ".") for name in changes} == FREE_KEYS - untried
     changed = tiny_config(speech, tmp_path / "moved", **changes)
     if torch.cuda.is_available():

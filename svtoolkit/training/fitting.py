@@ -1,0 +1,176 @@
+"""The batch that a card holds, found out before the first step instead of in the middle of an epoch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+
+import torch
+
+from svtoolkit.config import (
+    AdamW8bitConfig,
+    AdamWConfig,
+    MemoryCommandConfig,
+    OptimConfig,
+    SGD8bitConfig,
+    SGDConfig,
+    TrainConfig,
+)
+from svtoolkit.device import autocast
+from svtoolkit.errors import UserError
+from svtoolkit.losses import ClassificationHead
+from svtoolkit.models.registry import NETWORKS
+from svtoolkit.models.revnet import DFRevNetSpec, RevNetSpec
+from svtoolkit.training.memory_prediction import predict_memory
+from svtoolkit.training.step import OptimizerStep
+from svtoolkit.training.world import ALONE, World
+
+log = logging.getLogger(__name__)
+
+GIB = 2**30
+
+MOMENTS = {torch.optim.SGD: 1, torch.optim.AdamW: 2}
+"""Tensors of the size of the weights that an optimizer's first step adds; 8-bit state is a quarter and less."""
+
+BESIDE_TENSORS = GIB
+"""Of a card: the context of the device, cuDNN's workspaces, gaps of the allocator."""
+
+
+def card_bytes(device: torch.device) -> int | None:
+    """Memory of a card; None for the CPU, whose memory is not one program's to fill."""
+    return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
+
+
+def fit_micro_batch(
+    config: TrainConfig,
+    micro_batch: int,
+    num_classes: int,
+    world: World,
+    attempt: Callable[[int], object],
+    limit: int,
+) -> int:
+    """Try a step's forward and backward pass; where memory runs out, try half of the crops, once.
+
+    Args:
+        config: of the run; what could be changed in it is what the error says.
+        micro_batch: crops in memory at once, as configured.
+        num_classes: of the head.
+        world: all processes try, and go on with the same number.
+        attempt: makes the pass for so many crops; may raise ``torch.OutOfMemoryError``.
+        limit: memory of the card in bytes.
+
+    Returns:
+        the micro-batch that fits; the effective batch does not change with it.
+
+    Raises:
+        UserError: not even half fits; names the options that would, with their predicted peaks.
+    """
+    if _fits(attempt, micro_batch, world):
+        return micro_batch
+    half = micro_batch // 2
+    if micro_batch % 2 == 0 and _fits(attempt, half, world):
+        log.warning(
+            "%d crops at once do not fit into the memory of the card: going on with %d, accumulated twice as often; "
+            "the effective batch stays %d (set trainer.micro_batch=%d to say so)",
+            micro_batch, half, config.trainer.batch_size, half,
+        )  # fmt: skip
+        return half
+    tried = f"neither {micro_batch} nor {half} crops" if micro_batch % 2 == 0 else f"not {micro_batch} crops"
+    raise UserError(
+        f"{config.model.name}: {tried} of {config.data.crop_frames} frames fit into the {limit / GIB:.1f} GiB of "
+        f"the card; {_advice(config, micro_batch, num_classes, world, limit)}"
+    )
+
+
+def _advice(config: TrainConfig, micro_batch: int, num_classes: int, world: World, limit: int) -> str:
+    peaks = ways_out(config, micro_batch, num_classes, world)
+    fitting = [(words, peak) for words, peak in peaks if peak + BESIDE_TENSORS <= limit]
+    listed = ", ".join(f"{words} ({peak / GIB:.1f} GiB)" for words, peak in fitting or peaks)
+    if fitting:
+        return f"each of these is predicted to fit: {listed}"
+    return f"no single change is predicted to: {listed}; combine them, or take a smaller network"
+
+
+def try_pass(step: OptimizerStep, samples: int, micro_batch: int) -> None:
+    """Forward and backward pass of a micro-batch of noise, with room for the optimizer's state; changes nothing.
+
+    Each process tries by itself: the gradients are not shared, and of a head in shares the comparison is left out.
+
+    Raises:
+        torch.OutOfMemoryError: it does not fit.
+    """
+    buffers = [buffer.clone() for buffer in step.network.buffers()]
+    generator = torch.Generator(step.device).manual_seed(0)
+    try:
+        waveforms = 0.1 * torch.randn(micro_batch, samples, device=step.device, generator=generator)
+        labels = torch.zeros(micro_batch, dtype=torch.int64, device=step.device)
+        with torch.no_grad():
+            features = step.front_end(waveforms)
+        with autocast(step.device, step.precision):
+            embeddings = step.network(features)
+        is_whole = isinstance(step.head, ClassificationHead)
+        loss = step.head(embeddings, labels).losses.sum() if is_whole else embeddings.float().square().sum()
+        loss.backward()
+        moments = 0 if step.optimizer.state else MOMENTS.get(type(step.optimizer), 0)
+        room = [torch.empty_like(parameter) for parameter in step.parameters for _ in range(moments)]
+        del room
+    finally:
+        for parameter in step.parameters:
+            parameter.grad = None
+        with torch.no_grad():
+            for buffer, before in zip(step.network.buffers(), buffers, strict=True):
+                buffer.copy_(before)
+
+
+def _fits(attempt: Callable[[int], object], micro_batch: int, world: World) -> bool:
+    try:
+        attempt(micro_batch)
+        failed = False
+    except torch.OutOfMemoryError:
+        failed = True
+    if failed and torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return world.total({"failed": float(failed)})["failed"] == 0
+
+
+def ways_out(config: TrainConfig, micro_batch: int, num_classes: int, world: World = ALONE) -> list[tuple[str, int]]:
+    """What could be set to need less memory: words for the command line and the predicted peak in bytes."""
+    step = MemoryCommandConfig(
+        frames=config.data.crop_frames,
+        batch_size=micro_batch,
+        precision=config.trainer.precision,
+        num_classes=-(-num_classes // world.size) if config.loss.shard else num_classes,
+        num_bins=config.features.num_bins,
+        channels_last=config.trainer.channels_last,
+        device="cpu",
+        model=config.model,
+        memory=config.memory,
+        loss=replace(config.loss, shard=False),
+        optim=config.optim,
+    )
+    return [(words, predict_memory(changed).whole.peak_bytes) for words, changed in _changes(step)]
+
+
+def _changes(step: MemoryCommandConfig) -> Iterator[tuple[str, MemoryCommandConfig]]:
+    """What makes a step smaller, one thing at a time."""
+    smaller = max(1, step.batch_size // 4)
+    if smaller < step.batch_size:
+        yield f"trainer.micro_batch={smaller}", replace(step, batch_size=smaller)
+    is_reversible = isinstance(NETWORKS[step.model.name], RevNetSpec | DFRevNetSpec)
+    if is_reversible and step.memory.strategy == "store":
+        yield "memory=reversible", replace(step, memory=replace(step.memory, strategy="reversible"))
+    if step.precision == "fp32":
+        yield "trainer.precision=bf16", replace(step, precision="bf16")
+    narrow = _with_8_bits(step.optim)
+    if narrow is not None:
+        yield f"optim={narrow.name}", replace(step, optim=narrow)
+
+
+def _with_8_bits(optim: OptimConfig) -> OptimConfig | None:
+    """The optimizer with 8-bit state; None where it has no such twin, or is it."""
+    if type(optim) is SGDConfig:
+        return SGD8bitConfig(**{**asdict(optim), "name": "sgd_8bit"})
+    if type(optim) is AdamWConfig:
+        return AdamW8bitConfig(**{**asdict(optim), "name": "adamw_8bit"})
+    return None

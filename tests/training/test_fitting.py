@@ -1,0 +1,125 @@
+"""The batch that a card holds: tried, halved once, or refused with what would fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_runs import assert_same_run, tiny_config
+
+from svtoolkit.errors import UserError
+from svtoolkit.training import experiment as experiment_module
+from svtoolkit.training import fitting
+from svtoolkit.training.experiment import Experiment, train
+from svtoolkit.training.fitting import GIB, fit_micro_batch, try_pass, ways_out
+from svtoolkit.training.world import ALONE
+
+
+def card_for(crops: int) -> tuple[Callable[[int], None], list[int]]:
+    """A card that holds so many crops, and what was tried on it."""
+    tried: list[int] = []
+
+    def attempt(micro_batch: int) -> None:
+        tried.append(micro_batch)
+        if micro_batch > crops:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    return attempt, tried
+
+
+def test_what_fits_is_taken_as_it_is(tmp_path, caplog):
+    attempt, tried = card_for(8)
+    assert fit_micro_batch(tiny_config(tmp_path, tmp_path), 8, 18, ALONE, attempt, GIB) == 8
+    assert tried == [8]
+    assert not caplog.records
+
+
+def test_half_is_tried_once_and_said(tmp_path, caplog):
+    attempt, tried = card_for(4)
+    assert fit_micro_batch(tiny_config(tmp_path, tmp_path), 8, 18, ALONE, attempt, GIB) == 4
+    assert tried == [8, 4]
+    assert "8 crops at once do not fit into the memory of the card: going on with 4, accumulated twice" in caplog.text
+    assert "the effective batch stays 8 (set trainer.micro_batch=4 to say so)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("micro_batch", "says", "tries"), [(8, "neither 8 nor 4 crops", [8, 4]), (7, "not 7 crops", [7])]
+)
+def test_no_more_than_half_is_tried(tmp_path, micro_batch, says, tries):
+    attempt, tried = card_for(3)
+    with pytest.raises(UserError, match=rf"resnet10: {says} of 40 frames fit into the 4\.0 GiB of the card; each of"):
+        fit_micro_batch(tiny_config(tmp_path, tmp_path), micro_batch, 18, ALONE, attempt, 4 * GIB)
+    assert tried == tries
+
+
+def test_the_refusal_names_what_is_predicted_to_fit(tmp_path, monkeypatch):
+    config = tiny_config(tmp_path, tmp_path, model__name="revnet_tiny", memory__strategy="store")
+    config.model = type(config.model).__mro__[1](name="revnet_tiny", embedding_dim=16)
+    peaks = dict(ways_out(config, 8, 18))
+    assert list(peaks) == ["trainer.micro_batch=2", "memory=reversible", "trainer.precision=bf16", "optim=sgd_8bit"]
+    assert peaks["memory=reversible"] < peaks["optim=sgd_8bit"]
+    attempt, _ = card_for(0)
+    monkeypatch.setattr(fitting, "BESIDE_TENSORS", 0)
+    middle = sorted(peaks.values())[1]
+    with pytest.raises(UserError) as refusal:
+        fit_micro_batch(config, 8, 18, ALONE, attempt, middle)
+    named = {words for words in peaks if f"{words} (" in str(refusal.value)}
+    assert named == {words for words, peak in peaks.items() if peak <= middle}
+    with pytest.raises(
+        UserError, match=r"no single change is predicted to: .*; combine them, or take a smaller network"
+    ):
+        fit_micro_batch(config, 8, 18, ALONE, attempt, 1)
+
+
+@pytest.mark.parametrize("optim", ["sgd", "adamw", "sgd_8bit", "adamw_8bit"])
+def test_only_what_is_not_set_yet_is_named(tmp_path: Path, optim):
+    config = tiny_config(tmp_path, tmp_path, optim=optim, trainer__precision="bf16")
+    names = [words for words, _ in ways_out(config, 1, 18)]
+    assert names == ([f"optim={optim}_8bit"] if "8bit" not in optim else [])
+
+
+@pytest.mark.parametrize("model", ["resnet10", "revnet_tiny"])
+def test_trying_changes_nothing(speech, tmp_path, model):
+    config = tiny_config(speech, tmp_path)
+    if model != "resnet10":
+        config.model = type(config.model).__mro__[1](name=model, embedding_dim=16)
+    step = Experiment(config).step
+    before = {name: tensor.clone() for name, tensor in {**step.network.state_dict(), **step.head.state_dict()}.items()}
+    generator = torch.get_rng_state()
+    try_pass(step, step.front_end.num_samples(40), 3)
+    after = {**step.network.state_dict(), **step.head.state_dict()}
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    assert torch.equal(torch.get_rng_state(), generator)
+    assert all(parameter.grad is None for parameter in step.parameters)
+    assert not step.optimizer.state
+
+
+def test_trying_leaves_nothing_behind_where_memory_runs_out(speech, tmp_path, monkeypatch):
+    step = Experiment(tiny_config(speech, tmp_path)).step
+    before = {name: tensor.clone() for name, tensor in step.network.state_dict().items()}
+
+    def run_out(*arguments):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(step.head, "forward", run_out)
+    with pytest.raises(torch.OutOfMemoryError):
+        try_pass(step, step.front_end.num_samples(40), 3)
+    assert all(torch.equal(step.network.state_dict()[name], tensor) for name, tensor in before.items())
+    assert all(parameter.grad is None for parameter in step.parameters)
+
+
+def test_a_run_whose_batch_was_halved_is_the_run_with_half_the_micro_batch(speech, tmp_path, monkeypatch):
+    assert train(tiny_config(speech, tmp_path / "asked", trainer__micro_batch=4, trainer__epochs=1)) is None
+    attempt, tried = card_for(4)
+    monkeypatch.setattr(experiment_module, "card_bytes", lambda device: 4 * GIB)
+    monkeypatch.setattr(experiment_module, "try_pass", lambda step, samples, crops: attempt(crops))
+    assert train(tiny_config(speech, tmp_path / "halved", trainer__epochs=1)) is None
+    assert tried == [8, 4]
+    assert_same_run(tmp_path / "halved", tmp_path / "asked")
+
+
+def test_the_cpu_is_not_tried(speech, tmp_path, monkeypatch):
+    monkeypatch.setattr(experiment_module, "try_pass", lambda *_: pytest.fail("it tries"))
+    Experiment(tiny_config(speech, tmp_path))
