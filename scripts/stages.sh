@@ -11,6 +11,10 @@
 #       stage_done 1 conf/train.yaml "${overrides[@]}"
 #   fi
 #
+# A recipe declares options of its own before parse_options, which puts their values into the array `own`:
+#
+#   own_options=("--source KIND: files or shards" "--no-lm: leave out the fine-tuning") own=([source]=files)
+#
 # Needs bash 4.4 or newer, where an empty array may be expanded under `set -u` (macOS: brew install bash).
 
 set -euo pipefail
@@ -18,11 +22,17 @@ set -euo pipefail
 # What parse_options fills; a recipe sets its own defaults after sourcing this file.
 stage=0         # the first stage to run
 stop_stage=1000 # the last
-exp_dir=""      # where the recipe puts what it makes, the marks of finished stages included
+exp_dir=""      # where the recipe puts what it makes
 data_dirs=()    # directories of --data
 overrides=()    # Hydra overrides for svt
 help_message="" # the recipe's own part of --help
 nj=$(getconf _NPROCESSORS_ONLN || echo 1) # parallel jobs
+
+# What a recipe may set besides.
+takes_data=yes    # empty: the recipe has no use for --data
+own_options=()    # options of its own, "--name VALUE: what it is", or "--name: what it does" where there is no value
+declare -A own=() # their values by name without dashes; yes for one without a value
+marks_dir=""      # folder of the marks of finished stages; empty: exp_dir
 
 _current_stage="" # the one between stage_begin and stage_done
 _stage_inputs=()  # by stage: the inputs that stage_fresh was given,
@@ -39,24 +49,45 @@ fi
 
 # ---- options ------------------------------------------------------------------------------------------------------
 
-_print_help() {
-    [[ -z "$help_message" ]] || printf '%s\n\n' "$help_message"
-    cat <<EOF
-usage: ${0##*/} [options] [key=value ...]
+# Every option as it is declared, a line each: the recipe's own, then those that all share.
+_list_options() {
+    local declared name
+    for declared in "${own_options[@]}"; do
+        name=${declared%%[: ]*}
+        echo "$declared (${own[${name#--}]:-none})"
+    done
+    echo "--stage N: begin with stage N ($stage)"
+    echo "--stop-stage N: end after stage N ($stop_stage)"
+    [[ -z "$takes_data" ]] || echo "--data DIR: a data directory; may be given several times (${data_dirs[*]:-none})"
+    echo "--exp-dir DIR: where results go (${exp_dir:-none})"
+    echo "--nj N: parallel jobs ($nj)"
+    echo "--help: this text"
+}
 
-  --stage N        begin with stage N ($stage)
-  --stop-stage N   end after stage N ($stop_stage)
-  --data DIR       a data directory; may be given several times (${data_dirs[*]:-none})
-  --exp-dir DIR    where results go (${exp_dir:-none})
-  --nj N           parallel jobs ($nj)
-  --help           this text
+# The form of the option --NAME, such as "--nj N"; empty where there is no such option.
+_form_of() {
+    local declared
+    while IFS= read -r declared; do
+        declared=${declared%%: *}
+        [[ "${declared%% *}" != "$1" ]] || echo "$declared"
+    done < <(_list_options)
+}
+
+_print_help() {
+    local declared
+    [[ -z "$help_message" ]] || printf '%s\n\n' "$help_message"
+    printf 'usage: %s [options] [key=value ...]\n\n' "${0##*/}"
+    while IFS= read -r declared; do
+        printf '  %-16s %s\n' "${declared%%: *}" "${declared#*: }"
+    done < <(_list_options)
+    cat <<EOF
 
 Everything else is a Hydra override for svt: key=value, +key=value, ~key.
 A stage that is finished and whose inputs are unchanged is skipped.
 EOF
 }
 
-_whole_number() { # _whole_number OPTION VALUE LEAST: prints it without leading zeros
+whole_number() { # whole_number OPTION VALUE LEAST: prints it without leading zeros
     if ! [[ "$2" =~ ^[0-9]{1,9}$ ]] || ((10#$2 < $3)); then
         die "$1 takes a whole number of $3 or more, found '$2'"
     fi
@@ -65,9 +96,9 @@ _whole_number() { # _whole_number OPTION VALUE LEAST: prints it without leading 
 
 # Reads the options above into their variables. The first --data replaces the recipe's own data_dirs.
 parse_options() {
-    local option value given=""
+    local option value form given=""
     while (($# > 0)); do
-        option=$1
+        option=$1 form=""
         shift
         case $option in
             -h | --help)
@@ -77,33 +108,51 @@ parse_options() {
             --*=*)
                 value=${option#*=}
                 option=${option%%=*}
+                form=$(_form_of "$option")
+                [[ -z "$form" || "$form" == *" "* ]] || die "$option takes no value, found '$value'"
                 ;;
-            --stage | --stop-stage | --data | --exp-dir | --nj)
-                [[ $# -gt 0 && "$1" != --* ]] || die "$option needs a value"
-                value=$1
-                shift
+            --*)
+                value=yes
+                form=$(_form_of "$option")
+                if [[ "$form" == *" "* ]]; then
+                    [[ $# -gt 0 && "$1" != --* ]] || die "$option needs a value"
+                    value=$1
+                    shift
+                fi
                 ;;
-        esac
-        case $option in
-            --stage) stage=$(_whole_number "$option" "$value" 0) || exit ;;
-            --stop-stage) stop_stage=$(_whole_number "$option" "$value" 0) || exit ;;
-            --nj) nj=$(_whole_number "$option" "$value" 1) || exit ;;
-            --data)
-                [[ -n "$value" ]] || die "--data needs a value"
-                [[ -n "$given" ]] || data_dirs=()
-                given=yes
-                data_dirs+=("$value")
+            -*) ;;
+            \~* | *=*)
+                overrides+=("$option")
+                continue
                 ;;
-            --exp-dir)
-                [[ -n "$value" ]] || die "--exp-dir needs a value"
-                exp_dir=$value
-                ;;
-            -*) die "unknown option '$option': known are --stage --stop-stage --data --exp-dir --nj --help" ;;
-            \~* | *=*) overrides+=("$option") ;;
             *) die "'$option' is neither an option nor an override (key=value, +key=value, ~key); see --help" ;;
         esac
+        if [[ -z "$form" ]]; then
+            die "unknown option '$option': known are $(_list_options | sed 's/[: ].*//' | paste -sd ' ' -)"
+        fi
+        _take_option "$option" "$value"
     done
     ((stage <= stop_stage)) || die "--stage $stage is after --stop-stage $stop_stage: nothing would run"
+}
+
+_take_option() { # _take_option OPTION VALUE; its caller's `given` tells whether --data was there before
+    case $1 in
+        --stage) stage=$(whole_number "$1" "$2" 0) || exit ;;
+        --stop-stage) stop_stage=$(whole_number "$1" "$2" 0) || exit ;;
+        --nj) nj=$(whole_number "$1" "$2" 1) || exit ;;
+        *)
+            [[ -n "$2" ]] || die "$1 needs a value"
+            case $1 in
+                --exp-dir) exp_dir=$2 ;;
+                --data)
+                    [[ -n "$given" ]] || data_dirs=()
+                    given=yes
+                    data_dirs+=("$2")
+                    ;;
+                *) own[${1#--}]=$2 ;;
+            esac
+            ;;
+    esac
 }
 
 # ---- stages -------------------------------------------------------------------------------------------------------
@@ -111,8 +160,8 @@ parse_options() {
 stage_wanted() { (($1 >= stage && $1 <= stop_stage)); }
 
 _mark_of() {
-    [[ -n "$exp_dir" ]] || die "exp_dir is not set: name it with --exp-dir DIR"
-    echo "$exp_dir/.stages/$1"
+    [[ -n "${marks_dir:-$exp_dir}" ]] || die "exp_dir is not set: name it with --exp-dir DIR"
+    echo "${marks_dir:-$exp_dir}/.stages/$1"
 }
 
 _sha256() {
@@ -154,7 +203,7 @@ stage_fresh() {
     _stage_prints[number]=$now
     [[ -f "$mark" ]] || return 1
     if [[ "$(<"$mark")" == "$now" ]]; then
-        echo "=== stage $number: nothing has changed, skipped (to run it all the same: rm '$mark')"
+        echo "=== stage $number: nothing has changed, skipped (to run it all the same: rm '$mark'*)"
         return 0
     fi
     changed=$(grep -Fxv -f "$mark" <<<"$now" | head -n 1 | sed -E 's/^(file|directory) [0-9a-f]+ /\1 /') || true
@@ -185,10 +234,30 @@ stage_done() {
     elif [[ "${_stage_inputs[number]}" != "$(printf '%q ' "$@")" ]]; then
         die "stage $number: stage_done names other inputs than stage_fresh did (${_stage_inputs[number]})"
     fi
-    mkdir -p "${mark%/*}"
-    printf '%s\n' "$print" >"$mark.new"
-    mv -f "$mark.new" "$mark"
+    _write_mark "$mark" "$print"
     _current_stage=""
+}
+
+# part_fresh N.NAME INPUT...: whether a part of stage N was finished with just these inputs. A stage of several long
+# commands marks each as it ends, so that after a stop it goes on with the first that is missing.
+part_fresh() {
+    local mark print
+    mark=$(_mark_of "$1") || exit
+    print=$(_fingerprint "${@:2}") || exit
+    [[ -f "$mark" && "$(<"$mark")" == "$print" ]]
+}
+
+part_done() { # part_done N.NAME INPUT...
+    local mark print
+    mark=$(_mark_of "$1") || exit
+    print=$(_fingerprint "${@:2}") || exit
+    _write_mark "$mark" "$print"
+}
+
+_write_mark() { # _write_mark FILE FINGERPRINT: whole or not at all
+    mkdir -p "${1%/*}"
+    printf '%s\n' "$2" >"$1.new"
+    mv -f "$1.new" "$1"
 }
 
 # ---- checks of what a stage made ---------------------------------------------------------------------------------
@@ -196,9 +265,9 @@ stage_done() {
 _what_to_do() {
     if [[ -n "$_current_stage" ]]; then
         echo "see the output above, then run again with --stage $_current_stage (if an earlier stage should have" \
-            "made it: rm -r '$exp_dir/.stages' and run without --stage)"
+            "made it: rm -r '${marks_dir:-$exp_dir}/.stages' and run without --stage)"
     else
-        echo "to make everything again: rm -r '$exp_dir/.stages' and run without --stage"
+        echo "to make everything again: rm -r '${marks_dir:-$exp_dir}/.stages' and run without --stage"
     fi
 }
 

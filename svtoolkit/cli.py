@@ -35,6 +35,7 @@ class Command:
 
 
 COMMANDS: dict[str, Command] = {
+    "archives": Command("check downloaded archives by their published checksums", ("folder",), "downloads jobs=4"),
     "prepare": Command("make a Kaldi data directory of a corpus", (), "corpus=folders --source speech out=data/mine"),
     "validate": Command("check a data directory, repair a copy", ("data",), "data/train --against data/eval"),
     "convert": Command("decode audio once, to flac or wav", (), "source=data/vox2_m4a out=data/vox2 jobs=8"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from svtoolkit.config.commands import (
+    ArchivesConfig,
     AverageConfig,
     ConvertConfig,
     EmbedConfig,
@@ -50,6 +51,7 @@ __all__ = [
     "SCHEMAS",
     "AdamW8bitConfig",
     "AdamWConfig",
+    "ArchivesConfig",
     "AugmentConfig",
     "AverageConfig",
     "ConvertConfig",
@@ -81,6 +83,7 @@ __all__ = [
 
 SCHEMAS: dict[str, type[Any]] = {
     "train": TrainConfig,
+    "archives": ArchivesConfig,
     "prepare": PrepareConfig,
     "validate": ValidateConfig,
     "convert": ConvertConfig,

@@ -49,6 +49,15 @@ class PrepareConfig:
 
 
 @dataclass
+class ArchivesConfig:
+    """`svt archives`."""
+
+    folder: str = REQUIRED
+    """Where the archives were downloaded to."""
+    jobs: int = 1
+
+
+@dataclass
 class ValidateConfig:
     """`svt validate`."""
 

@@ -128,10 +128,10 @@ def read_audio(
             )
         if channel is not None and not 0 <= channel < stream.channels:
             raise UserError(f"{path}: there is no channel {channel}, the file has {stream.channels} (counted from 0)")
-        stream.seek(min(round(start * rate), stream.frames))
-        count = -1 if duration is None else round(duration * rate)
-        samples = stream.read(count, dtype="float32", always_2d=True)
-    mono = np.ascontiguousarray(samples[:, channel or 0])
+        begin = min(round(start * rate), stream.frames)
+        left = stream.frames - begin
+        samples = _read(stream, begin, left if duration is None else min(round(duration * rate), left))
+    mono = samples if samples.ndim == 1 else np.ascontiguousarray(samples[:, channel or 0])
     return mono if rate == sample_rate else convert_rate(mono, rate, sample_rate)
 
 
@@ -168,6 +168,16 @@ def measure_durations(paths: Mapping[Key, str | Path], *, jobs: int = 1) -> dict
 def convert_rate(samples: np.ndarray, from_rate: float, to_rate: float) -> np.ndarray:
     """Band-limited rate conversion by libsoxr (quality HQ): (n,) float32 -> (about n * to / from,) float32."""
     return soxr.resample(samples, from_rate, to_rate, quality="HQ")
+
+
+def _read(stream: soundfile.SoundFile | DecodedAudio, begin: int, count: int) -> np.ndarray:
+    """A stretch that lies within a stream which was just opened: float32, (count,), or (count, channels) of several."""
+    if begin:
+        stream.seek(begin)
+    if isinstance(stream, soundfile.SoundFile):
+        # After a read soundfile seeks to where it is anyway, for which libFLAC decodes again; not in what cannot seek.
+        stream.seekable = lambda: False
+    return stream.read(count, dtype="float32")
 
 
 def _unreadable(path: str | Path, error: Exception) -> UserError:

@@ -121,7 +121,8 @@ class CropDataset(Dataset[Crop]):
         samples = self._crop(utterance_index, speed, rng)
         if self.dither:
             generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
-            samples = samples + dither_noise(len(samples), self.dither, self.int16_scale, generator).numpy()
+            noise = dither_noise(len(samples), self.dither, self.int16_scale, generator).numpy()
+            samples = np.add(samples, noise, out=noise)
         masks = self.spec_augment.draw(self.geometry.frames, self.geometry.bins, rng)
         if self.augmenter is None:
             return Crop(samples, label, masks, entry)
@@ -153,7 +154,8 @@ class CropDataset(Dataset[Crop]):
             )
         if speed != 1.0:
             samples = convert_rate(samples, rate * speed, rate)
-        return np.resize(samples, self.geometry.samples)
+        count = self.geometry.samples
+        return samples[:count] if len(samples) >= count else np.resize(samples, count)
 
 
 def collate_crops(items: list[Crop]) -> CropBatch:

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 INT16_FULL_SCALE = 32768.0
 LOG_FLOOR = 1.1920929e-07  # epsilon of float32: Kaldi's floor of a filter's energy
 
-# Frames that are worked on at once. On a CPU what is made of 2048 frames a thread stays in the cache: 64 crops of 2 s
-# take about a fifth less time on one thread. Elsewhere the limit bounds the memory, to less than 100 MB.
-CPU_CHUNK_FRAMES_PER_THREAD = 2048
+# Frames that are worked on at once. On a CPU what is made of 640 frames a thread stays in the cache of a core: 128
+# crops of 2 s take about a tenth less time than with 2048. Elsewhere the limit bounds the memory, to less than 100 MB.
+CPU_CHUNK_FRAMES_PER_THREAD = 640
 DEVICE_CHUNK_FRAMES = 8192
 
 _WINDOWS: dict[str, Callable[[np.ndarray], np.ndarray]] = {

@@ -56,11 +56,22 @@ def test_both_transforms_agree(samples, monkeypatch):
     generator = torch.Generator().manual_seed(0)
     signals = torch.randn(3, samples, generator=generator)
     kernels = torch.randn(3, samples // 2, generator=generator) / samples**0.5
-    by_numpy = convolve(signals, kernels)
-    monkeypatch.setattr(convolution, "_multiply_numpy", convolution._multiply_torch)
-    by_torch = convolve(signals, kernels)
-    assert not torch.equal(by_numpy, torch.zeros_like(by_numpy))
-    torch.testing.assert_close(by_torch, by_numpy, rtol=0, atol=1e-5)
+    on_cpu = convolve(signals, kernels)
+    monkeypatch.setattr(convolution, "_multiply_on_cpu", convolution._multiply_on_device)
+    on_device = convolve(signals, kernels)
+    assert not torch.equal(on_cpu, torch.zeros_like(on_cpu))
+    torch.testing.assert_close(on_device, on_cpu, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("samples", [100, 32_240])
+def test_a_signal_alone_becomes_what_it_does_among_others(samples):
+    generator = torch.Generator().manual_seed(1)
+    signals = torch.randn(5, samples, generator=generator)
+    kernels = torch.randn(5, samples // 2, generator=generator) / samples**0.5
+    together = convolve(signals, kernels)
+    for row in range(5):
+        alone = convolve(signals[row : row + 1], kernels[row : row + 1])
+        torch.testing.assert_close(alone, together[row : row + 1], rtol=0, atol=1e-5)
 
 
 def test_a_kernel_of_one_tap_is_a_factor():

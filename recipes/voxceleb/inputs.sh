@@ -1,0 +1,151 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# What run.sh is given and what it finds: corpora, trial lists, overrides; and the checks that are this recipe's own.
+
+vgg=https://www.robots.ox.ac.uk/~vgg/data/voxceleb
+official_lists=(veri_test2.txt list_test_all2.txt list_test_hard2.txt) # Vox1-O, E and H, cleaned
+lists=()                                                              # trial lists to evaluate on
+
+# Distributes the overrides: train and lm for svt train, an array for each other command.
+sort_overrides() {
+    local override of_both=()
+    experiment=resnet34 lm_experiment="" fine_tuned=yes
+    convert=() shard=() validate=() average=() lm_average=() embed=() score=() evaluate=() report=() train=() lm=()
+    [[ "${own[no-lm]}" == no ]] || fine_tuned=""
+    for override in "${overrides[@]}"; do
+        case $override in
+            convert.* | shard.* | validate.* | average.* | embed.* | score.* | evaluate.* | report.*)
+                local -n of_command=${override%%.*}
+                of_command+=("${override#*.}")
+                unset -n of_command
+                ;;
+            experiment=*) experiment=${override#*=} ;;
+            lm.experiment=*) lm_experiment=${override#*=} ;;
+            lm.average.*) lm_average+=("${override#lm.average.}") ;;
+            lm.*) lm+=("${override#lm.}") ;;
+            # What the fine-tuning goes on with, and what is of the machine. Its epochs, crops, batch and rates are its own.
+            seed=* | model[.=]* | features[.=]* | memory[.=]* | loss=* | loss.scale=* | augment[.=]* | validation[.=]* | \
+                data.num_workers=* | data.min_seconds=* | trainer.device=* | trainer.devices=* | trainer.threads=* | \
+                trainer.precision=* | trainer.deterministic=* | trainer.channels_last=* | trainer.sync_batch_norm=*)
+                of_both+=("$override")
+                ;;
+            *) train+=("$override") ;;
+        esac
+    done
+    of_both=(--augment.noise "${own[data-dir]}/musan" --augment.reverberation "${own[data-dir]}/rirs"
+        "trainer.devices=$devices" "${of_both[@]}")
+    train=("experiment=$experiment" "${of_both[@]}" "${train[@]}")
+    lm=("experiment=${lm_experiment:-${experiment%_8bit}_lm}" "${of_both[@]}" "${lm[@]}")
+}
+
+# ---- what was downloaded ----
+
+find_corpora() {
+    require_corpus vox1 "VoxCeleb1: vox1_dev_wav_partaa to _partad, joined, and vox1_test_wav.zip" "$vgg/vox1.html"
+    require_corpus vox2 "VoxCeleb2: vox2_dev_aac_partaa to _partah, joined" "$vgg/vox2.html"
+    require_corpus musan "MUSAN: musan.tar.gz" https://www.openslr.org/17/
+    require_corpus rirs "RIRS_NOISES: rirs_noises.zip" https://www.openslr.org/28/
+    [[ -z "${own[archives]:-}" || -d "${own[archives]}" ]] || die "--archives ${own[archives]}: there is no such folder"
+    find_lists
+}
+
+require_corpus() { # require_corpus OPTION WHAT PAGE
+    local remedy="download $2 from $3, unpack it and name the folder: --$1 DIR"
+    [[ -n "${own[$1]:-}" ]] || die "--$1 is missing: $remedy"
+    [[ -d "${own[$1]}" ]] || die "--$1 ${own[$1]}: there is no such folder: $remedy"
+}
+
+find_lists() {
+    local folder=${own[trials]:-${own[vox1]}} name file
+    [[ -d "$folder" ]] || die "--trials $folder: there is no such folder; expected that of the trial lists"
+    if [[ "${own[other-trials]}" != no ]]; then
+        [[ -n "${own[trials]:-}" ]] || die "--other-trials needs --trials DIR, the folder of the lists"
+        for file in "$folder"/*.txt "$folder"/*.txt.gz; do [[ ! -f "$file" ]] || lists+=("$file"); done
+        ((${#lists[@]})) || die "--trials $folder: holds no .txt or .txt.gz; expected trial lists"
+        return
+    fi
+    for name in "${official_lists[@]}"; do
+        file="$folder/$name"
+        [[ -f "$file" ]] || file+=.gz
+        [[ -f "$file" ]] || die "$folder/$name is missing: download the trial lists ${official_lists[*]} from" \
+            "$vgg/vox1.html into a folder and name it: --trials DIR (to evaluate on some of them: --other-trials)"
+        lists+=("$file")
+    done
+}
+
+# ---- what the stages made ----
+
+# evaluations: names of the trial lists beside VoxCeleb1's data directory, after trials_; O, E and H first.
+find_evaluations() {
+    local name file
+    evaluations=()
+    for name in O E H; do [[ ! -f "$data/vox1/trials_$name" ]] || evaluations+=("$name"); done
+    for file in "$data"/vox1/trials_*; do
+        name=${file##*/trials_}
+        [[ ! -f "$file" || "$name" == [OEH] ]] || evaluations+=("$name")
+    done
+}
+
+# Data directories to train on and to evaluate, and the table that locates their audio.
+find_speech() {
+    train_set="$data/${own[source]}/vox2" eval_set="$data/vox1" table=wav.scp
+    if [[ "${own[source]}" == shards ]]; then
+        eval_set="$data/shards/vox1" table=shards.scp
+    elif [[ -f "$data/vox2/utt2dur" ]]; then
+        train_set="$data/vox2" # no m4a among it: nothing to convert
+    fi
+}
+
+# require_all NEW OLD: the utterances of OLD are in NEW, but for those that NEW lists as bad.
+require_all() {
+    local bad=0
+    [[ ! -f "$1/bad_files.tsv" ]] || bad=$(($(wc -l <"$1/bad_files.tsv") - 1))
+    require_lines "$1/utt2spk" $(($(wc -l <"$2/utt2spk") - bad)) "utterances of $2"
+    require_lines "$1/$table" "$(wc -l <"$1/utt2spk")" "utterances with audio"
+}
+
+require_epochs() { # require_epochs EXP_DIR: all of its epochs are in its history
+    local found wanted
+    require_file "$1/config.yaml" "the configuration of the run"
+    require_file "$1/logs/history.jsonl" "the history of the run"
+    wanted=$(sed -n 's/^  epochs: //p' "$1/config.yaml")
+    found=$(grep -c '"kind": "epoch"' "$1/logs/history.jsonl") || true
+    ((found == wanted)) || die "$1/logs/history.jsonl has $found epochs of $wanted: run the recipe again to go on"
+}
+
+require_model() {
+    require_file "$1/model.safetensors" "the released weights"
+    require_file "$1/model.yaml" "the description of the released model"
+}
+
+# A fine-tuning goes on where it stopped; what began with other weights must not pass for one of these.
+claim_fine_tuning() {
+    local begun="$exp_dir/lm/begun_with" now
+    now=$(_sha256 <"$exp_dir/model/model.safetensors")
+    if [[ -f "$begun" && "$(<"$begun")" != "$now" ]]; then
+        die "$exp_dir/lm was fine-tuned from other weights than $exp_dir/model has now: move it away or remove it"
+    fi
+    mkdir -p "$exp_dir/lm"
+    echo "$now" >"$begun"
+}
+
+# score_and_evaluate SYSTEM/scores/EVALUATION/cosine, or as-norm in its place
+score_and_evaluate() {
+    local scores=$1 name evaluation system of_scores=() of_evaluation=()
+    evaluation=${scores%/*} evaluation=${evaluation##*/}
+    system=${scores%/scores/*}
+    local trials="$data/vox1/trials_$evaluation"
+    name="Vox1-$evaluation"
+    [[ "$system" == "$exp_dir" ]] || name+=", fine-tuned"
+    of_scores=(--normalisation none)
+    if [[ "$scores" == */as-norm ]]; then
+        of_scores=(--normalisation as-norm --cohort "$system/embeddings/vox2.scp" --cohort-utt2spk "$train_set/utt2spk"
+            --subtract-mean true top_n=300 "${score[@]}")
+    elif [[ "$evaluation" == "${evaluations[0]}" ]]; then
+        of_evaluation=(--store-threshold "$system/model")
+    fi
+    svt score --trials "$trials" --embeddings "$system/embeddings/vox1.scp" --out "$scores" \
+        --utt2spk "$data/vox1/utt2spk" "${of_scores[@]}"
+    require_lines "$scores" "$(wc -l <"$trials")" "scores of $evaluation"
+    svt evaluate --scores "$scores" --trials "$trials" --utt2spk "$data/vox1/utt2spk" --name "$name" \
+        "${of_evaluation[@]}" "${evaluate[@]}"
+}

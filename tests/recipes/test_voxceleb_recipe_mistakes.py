@@ -1,0 +1,87 @@
+"""What recipes/voxceleb/run.sh says to options, overrides and corpora that cannot be."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from voxceleb_material import RUN, VOX1_TEST, one_list, recipe, write_corpora
+
+pytest.importorskip("av", reason="PyAV (extra voxceleb) is not installed")
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """In a path with a space; not to be changed."""
+    folder = tmp_path_factory.mktemp("vox celeb") / "corpora"
+    write_corpora(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("arguments", "messages"),
+    [
+        (["--vox2="], ["--vox2 needs a value"]),
+        (["--vox2", "nowhere"], ["--vox2 nowhere: there is no such folder: download VoxCeleb2", "vox2_dev_aac_partaa"]),
+        (["--musan", "nowhere"], ["download MUSAN: musan.tar.gz from https://www.openslr.org/17/"]),
+        ([], ["/vox1/veri_test2.txt is missing: download the trial lists", "list_test_hard2.txt", "--trials DIR"]),
+        (["--trials", "nowhere"], ["--trials nowhere: there is no such folder"]),
+        (["--other-trials"], ["--other-trials needs --trials DIR"]),
+        (["--source", "tar"], ["--source takes files or shards, found 'tar'"]),
+        (["--devices", "0"], ["--devices takes a whole number of 1 or more, found '0'"]),
+        (["--data", "x"], ["unknown option '--data': known are --vox1 --vox2 --musan --rirs --trials"]),
+        (["--no-lm=yes"], ["--no-lm takes no value"]),
+    ],
+)
+def test_bad_options_are_refused_in_a_sentence(
+    arguments: list[str], messages: list[str], corpora: Path, tmp_path: Path
+) -> None:
+    failed = recipe(corpora, "--data-dir", tmp_path / "data", "--exp-dir", tmp_path / "exp", *arguments, check=False)
+    assert failed.returncode == 1
+    assert [message for message in messages if message not in failed.stderr] == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_corpus_that_is_not_given(tmp_path: Path) -> None:
+    done = subprocess.run(["bash", str(RUN), "--vox1", str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "--vox2 is missing: download VoxCeleb2: vox2_dev_aac_partaa to _partah, joined from https://" in done.stderr
+    assert "unpack it and name the folder: --vox2 DIR" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("overrides", "messages"),
+    [
+        (["optim.lrr=1"], ["did you mean 'optim.lr'?"]),
+        (["experiment=mini"], ["mini_lm", "lm.experiment=NAME chooses another experiment, --no-lm leaves it out"]),
+        (["lm.trainer.epoch=1"], ["did you mean 'trainer.epochs'?"]),
+    ],
+)
+def test_a_wrong_override_shows_before_anything_is_prepared(
+    overrides: list[str], messages: list[str], corpora: Path, tmp_path: Path
+) -> None:
+    places = ["--data-dir", tmp_path / "data", "--exp-dir", tmp_path / "exp", *one_list(corpora)]
+    failed = recipe(corpora, *places, *overrides, check=False)
+    assert failed.returncode == 1
+    assert [message for message in messages if message not in failed.stderr] == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_corpora_end_the_first_stage(corpora: Path, tmp_path: Path) -> None:
+    places = ["--data-dir", tmp_path / "data", "--exp-dir", tmp_path / "exp", "--stop-stage", 1]
+    lists, empty, archives = tmp_path / "lists", tmp_path / "empty", tmp_path / "archives"
+    for folder in (lists, empty, archives):
+        folder.mkdir()
+    absent = f"1 {VOX1_TEST[0]}/2DLq_Kkc1r8/00001.wav {VOX1_TEST[0]}/2DLq_Kkc1r8/00099.wav\n"
+    (lists / "mine.txt").write_text((corpora / "trials" / "veri_mini.txt").read_text() + absent)
+    (archives / "musan.tar.gz").write_bytes(b"half of it")
+    for options, message in (
+        (["--trials", lists, "--other-trials"], f"mine.txt:67: names '{VOX1_TEST[0]}-2DLq_Kkc1r8-00099', which is not"),
+        (["--musan", empty, *one_list(corpora)], f"{empty}: none of noise, music, speech is in it"),
+        (["--archives", archives, *one_list(corpora)], "musan.tar.gz: has md5"),
+    ):
+        failed = recipe(corpora, *places, *options, check=False)
+        assert failed.returncode == 1
+        assert message in failed.stderr
+        assert not (tmp_path / "data" / ".stages" / "1").exists()
