@@ -134,7 +134,7 @@ class TrainingData:
             chosen = draw_eval_speakers(manifest.utterance_counts(), eval_speakers=speakers, seed=self.config.seed)
             return manifest.of_speakers(chosen)
         except UserError as error:
-            raise UserError(f"validation.speakers is {speakers}: {error}; lower it (0: no validation)") from error
+            raise UserError(f"validation.speakers is {speakers}: {error} (0: no validation)") from error
 
     def _build_augmenter(self) -> Augmenter | None:
         augment = self.config.augment
