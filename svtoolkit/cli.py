@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import errno
 import importlib
-import logging
 import os
 import shlex
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from svtoolkit import __version__
 from svtoolkit.config import REQUIRED
 from svtoolkit.errors import UserError
+from svtoolkit.output import log_to_stdout
 
 if TYPE_CHECKING:
     from svtoolkit.composition.conf_files import Entry
@@ -56,6 +55,8 @@ COMMANDS: dict[str, Command] = {
     "models": Command("the networks: layers, parameters, MACs, memory", ("names",), "revnet* resnet34"),
     "verify": Command("do two recordings share a speaker?", ("model", "enrol", "test"), "exp/r34/model a.wav b.wav"),
 }
+
+MULTIRUN = "--multirun"
 
 SYSTEM_REFUSALS = {
     errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOENT,
@@ -111,6 +112,8 @@ def _run(words: list[str]) -> int:
 
 
 def _run_command(name: str, words: list[str]) -> int:
+    if MULTIRUN in words:
+        return _run_jobs(name, [word for word in words if word != MULTIRUN])
     overrides, show = parse_words(name, words)
     from svtoolkit import composition
 
@@ -119,32 +122,17 @@ def _run_command(name: str, words: list[str]) -> int:
         return 0
     config = composition.load(name, overrides)
     module = importlib.import_module(f"svtoolkit.commands.{name}")
-    with _log_to_stdout():
+    with log_to_stdout():
         return int(module.run(config, shlex.join(["svt", name, *words])) or 0)
 
 
-@contextmanager
-def _log_to_stdout() -> Iterator[None]:
-    """What svtoolkit logs is the output of a command; of other libraries, warnings are."""
-    handler = StdoutHandler(sys.stdout)
-    root, ours = logging.getLogger(), logging.getLogger("svtoolkit")
-    before = ours.level
-    root.addHandler(handler)
-    ours.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        root.removeHandler(handler)
-        ours.setLevel(before)
+def _run_jobs(name: str, words: list[str]) -> int:
+    if name != "train":
+        raise UserError(f"svt {name}: {MULTIRUN} is for `svt train`; run `svt {name}` once for each")
+    overrides, _ = parse_words(name, words)
+    from svtoolkit.multirun import run_jobs
 
-
-class StdoutHandler(logging.StreamHandler):
-    """Lets the command end where nobody reads its output any more, instead of printing a traceback for each line."""
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's own name
-        if isinstance(sys.exc_info()[1], BrokenPipeError):
-            raise
-        super().handleError(record)
+    return run_jobs(overrides)
 
 
 def parse_words(name: str, words: Sequence[str]) -> tuple[list[str], bool]:

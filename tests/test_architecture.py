@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = "commands training reporting deploy scoring checkpoints losses optim models memory data reversible features"
-MODULES = "cli composition config device atomic errors"
+MODULES = "cli multirun composition config device atomic output errors"
 
 
 def lint_imports(folder: Path) -> tuple[int, str]:

@@ -13,7 +13,17 @@ from svtoolkit.composition.mistakes import explain, innermost, refuse_unknown, u
 from svtoolkit.config import GROUP_SCHEMAS, SCHEMAS
 from svtoolkit.errors import UserError
 
-__all__ = ["command_dir", "compose", "conf_dir", "config_groups", "load", "quote", "to_yaml"]
+__all__ = [
+    "command_dir",
+    "compose",
+    "conf_dir",
+    "config_groups",
+    "load",
+    "quote",
+    "register",
+    "to_config",
+    "to_yaml",
+]
 
 
 def compose(command: str, overrides: list[str]) -> Any:
@@ -34,8 +44,7 @@ def compose(command: str, overrides: list[str]) -> Any:
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
 
-    _register_schemas()
-    _show_groups(command)
+    register(command)
     plain = [_as_it_stands(command, override) for override in overrides]
     with initialize_config_dir(str(command_dir(command)), version_base="1.3"):
         try:
@@ -49,12 +58,20 @@ def load(command: str, overrides: list[str]) -> Any:
     """Compose the configuration of a command and turn it into its dataclass.
 
     Raises:
-        UserError: as ``compose``, a required key was not given, or ``${...}`` leads nowhere.
+        UserError: as ``compose`` and ``to_config``.
+    """
+    return to_config(command, compose(command, overrides))
+
+
+def to_config(command: str, config: Any) -> Any:
+    """A composed node as the dataclass of its command.
+
+    Raises:
+        UserError: a required key was not given, or ``${...}`` leads nowhere.
     """
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    config = compose(command, overrides)
     try:
         missing = sorted(OmegaConf.missing_keys(config))
         if missing:
@@ -65,6 +82,12 @@ def load(command: str, overrides: list[str]) -> Any:
         raise UserError(
             f"svt {command}: {error.full_key}: {innermost(error)}; `--key VALUE` takes a value with $ literally"
         ) from error
+
+
+def register(command: str) -> None:
+    """Make the schemas of a command known to Hydra, and the groups that it composes alone."""
+    _register_schemas()
+    _show_groups(command)
 
 
 def to_yaml(config: Any) -> str:

@@ -203,7 +203,10 @@ def test_neither_venv_nor_pip_says_what_to_install(machine: Machine, behaviour: 
     ("arguments", "message"),
     [
         (["--extras"], "--extras needs a value"),
-        (["--extras", "demo,gpu"], "unknown extra 'gpu': pyproject.toml has demo torchaudio bitsandbytes voxceleb dev"),
+        (
+            ["--extras", "demo,gpu"],
+            "unknown extra 'gpu': pyproject.toml has demo torchaudio bitsandbytes voxceleb slurm dev",
+        ),
         (["demo"], "unknown argument 'demo': known are --extras LIST and --help"),
     ],
 )

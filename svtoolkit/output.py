@@ -1,0 +1,32 @@
+"""What a command prints while it works: the log of svtoolkit, and warnings of other libraries."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def log_to_stdout() -> Iterator[None]:
+    """What svtoolkit logs is the output of a command; of other libraries, warnings are."""
+    handler = StdoutHandler(sys.stdout)
+    root, ours = logging.getLogger(), logging.getLogger("svtoolkit")
+    before = ours.level
+    root.addHandler(handler)
+    ours.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        ours.setLevel(before)
+
+
+class StdoutHandler(logging.StreamHandler):
+    """Lets the command end where nobody reads its output any more, instead of printing a traceback for each line."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's own name
+        if isinstance(sys.exc_info()[1], BrokenPipeError):
+            raise
+        super().handleError(record)
