@@ -8,6 +8,7 @@ The launchers of SLURM are those of hydra-submitit-launcher (extra ``slurm``).
 
 from __future__ import annotations
 
+import logging
 import shlex
 import sys
 from collections.abc import Sequence
@@ -56,7 +57,7 @@ def run_job(node: Any) -> None:
 
     typed = shlex.join(["svt", COMMAND, *HydraConfig.get().overrides.task])
     try:
-        with log_to_stdout():
+        with patch.object(logging.getLogger(), "handlers", []), log_to_stdout():  # a launcher's would say all twice
             status = train.run(composition.to_config(COMMAND, node), typed)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
