@@ -179,6 +179,22 @@ def settle_norms(module: nn.Module) -> nn.Module:
     return module
 
 
+WIDTH = 8
+"""Channels of the chain that is made of given functions."""
+
+
+def x_of(width: int = WIDTH) -> Tensor:
+    """A map of three utterances in float64."""
+    return random_map(3, width, 6, 8, dtype=torch.float64)
+
+
+def chain_with(function: Callable[[int], nn.Module]) -> Chain:
+    """Residual functions as given, between ordinary modules."""
+    torch.manual_seed(1)
+    layers = (nn.Conv2d(WIDTH, WIDTH, 1), sequence_of(2, WIDTH, function), nn.Tanh())
+    return settle_norms(Chain(*layers)).double()
+
+
 def norms_of(module: nn.Module) -> list[nn.BatchNorm2d]:
     return [layer for layer in module.modules() if isinstance(layer, nn.BatchNorm2d)]
 

@@ -3,43 +3,28 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 
 import pytest
 import torch
 from reversible_material import (
     FUNCTIONS,
+    WIDTH,
     assert_bit_equal,
     assert_recomputed,
     chain_of,
+    chain_with,
     distance,
     network_and_frames,
     one_step,
     random_map,
-    sequence_of,
-    settle_norms,
     weighted_sum,
+    x_of,
 )
-from torch import Tensor, nn
+from torch import Tensor
 
 from svtoolkit.memory.strategies import apply_strategy
-from svtoolkit.reversible import Chain
 
 torch.set_num_threads(1)
-
-WIDTH = 8
-
-
-def x_of(width: int = WIDTH) -> Tensor:
-    return random_map(3, width, 6, 8, dtype=torch.float64)
-
-
-def chain_with(function: Callable[[int], nn.Module]) -> Chain:
-    """Residual functions as given, between ordinary modules."""
-    torch.manual_seed(1)
-    layers = (nn.Conv2d(WIDTH, WIDTH, 1), sequence_of(2, WIDTH, function), nn.Tanh())
-    return settle_norms(Chain(*layers)).double()
-
 
 # where a hook is: path in the chain; how often backward calls it again
 PLACES = {

@@ -69,7 +69,7 @@ def shared_utterances(name: str) -> list[Utterance]:
     """Of the real data beside the repository; the folder of a noise is its category."""
     folder = SHARED / name
     if not folder.is_dir():
-        pytest.skip(f"{folder} is not there: real noises and rooms lie beside the repository in its own workplace only")
+        pytest.skip(f"{folder} is not there: real noises and rooms are not beside the repository")
     kaldi_dir = KaldiDir(root=SHARED)
     for line in (folder / "wav.scp").read_text().splitlines():
         key, location = line.split()
