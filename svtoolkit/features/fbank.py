@@ -150,7 +150,7 @@ def dither_noise(samples: int, dither: float, int16_scale: bool, generator: torc
     if dither < 0.0:
         raise ValueError(f"dither is {dither}, expected a standard deviation of 0 or more")
     deviation = dither / INT16_FULL_SCALE if int16_scale else dither
-    return torch.randn(samples, generator=generator) * deviation
+    return torch.randn(samples, generator=generator).mul_(deviation)
 
 
 class FilterBank(nn.Module):
@@ -171,8 +171,6 @@ class FilterBank(nn.Module):
 
     def forward(self, waveforms: Tensor) -> Tensor:
         """float32 (batch, samples) in [-1, 1], a window or longer -> float32 (batch, frames, bins)."""
-        if self.options.int16_scale:
-            waveforms = waveforms * INT16_FULL_SCALE
         frames = waveforms.unfold(1, self.options.window_samples, self.options.shift_samples)
         on_cpu = waveforms.device.type == "cpu"
         limit = CPU_CHUNK_FRAMES_PER_THREAD * torch.get_num_threads() if on_cpu else DEVICE_CHUNK_FRAMES
@@ -187,8 +185,9 @@ class FilterBank(nn.Module):
         first = frames[..., :1] * (1.0 - preemphasis)
         later = torch.sub(frames[..., 1:], frames[..., :-1], alpha=preemphasis)
         spectrum = torch.fft.rfft(torch.cat((first, later), dim=-1).mul_(self.window), n=self.options.fft_samples)
-        power = spectrum.real.square() + spectrum.imag.square()
-        return (power @ self.filters).clamp_min(LOG_FLOOR).log()
+        squares = torch.view_as_real(spectrum).square_()
+        power = squares[..., 0] + squares[..., 1]
+        return (power @ self.filters).clamp_min_(LOG_FLOOR).log_()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FilterBank:
         super()._apply(fn, recurse)
@@ -198,6 +197,8 @@ class FilterBank(nn.Module):
 
     def _load_tables(self, device: torch.device) -> None:
         window = window_function(self.options.window, self.options.window_samples)
+        if self.options.int16_scale:
+            window *= INT16_FULL_SCALE  # instead of the samples: a power of two, which rounds nothing
         for name, table in (("window", window), ("filters", mel_filters(self.options))):
             tensor = torch.tensor(table, dtype=torch.float32, device=device)
             self.register_buffer(name, tensor, persistent=False)

@@ -69,7 +69,7 @@ class FrontEnd(nn.Module):
             )
         with torch.autocast(waveforms.device.type, enabled=False):
             features = self.filter_bank(waveforms.float())
-            return features - features.mean(dim=1, keepdim=True) if self.remove_mean else features
+            return features.sub_(features.mean(dim=1, keepdim=True)) if self.remove_mean else features
 
 
 def build_front_end(
