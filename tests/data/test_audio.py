@@ -117,6 +117,26 @@ def test_conversion_removes_what_the_lower_rate_cannot_hold():
     assert np.abs(convert_rate(tone, 16000, 8000)[500:-500]).max() < 1e-3
 
 
+@pytest.mark.parametrize("speed", [0.9, 1.1])
+def test_pass_band_of_a_change_of_speed(speed):
+    """Flat to a hundredth of a decibel up to 0.91 of the narrower band, and nothing mirrored beyond it."""
+    from_rate, samples = 16000 * speed, 32000
+    impulse = np.zeros(samples, dtype=np.float32)
+    impulse[samples // 2] = 1
+    # The response to an impulse of the other rate is larger or smaller by the ratio of both.
+    response = speed * convert_rate(impulse, from_rate, 16000).astype(np.float64)
+    decibels = 20 * np.log10(np.abs(np.fft.rfft(response)) + 1e-12)
+    hertz = np.fft.rfftfreq(len(response), 1 / 16000)
+    band = min(from_rate, 16000) / 2
+    assert np.abs(decibels[hertz <= 0.91 * band]).max() < 0.01
+    if speed < 1:
+        assert decibels[hertz >= band].max() < -100
+    else:
+        time_axis = np.arange(samples) / from_rate
+        tone = np.sin(2 * np.pi * 8050 * time_axis).astype(np.float32)
+        assert np.abs(convert_rate(tone, from_rate, 16000)[4000:-4000]).max() < 1e-5
+
+
 def test_header(tmp_path):
     info = inspect_audio(write_noise(tmp_path / "stereo.flac", 4410, rate=44100, channels=2))
     assert (info.sample_rate, info.samples, info.channels, info.seconds) == (44100, 4410, 2, 0.1)
