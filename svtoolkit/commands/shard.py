@@ -9,8 +9,8 @@ from pathlib import Path
 from tqdm import tqdm
 
 from svtoolkit.config import ShardConfig
+from svtoolkit.data.bad_files import BAD_FILES
 from svtoolkit.data.kaldi_dir import KaldiDir
-from svtoolkit.data.shards.directory import BAD_FILES
 from svtoolkit.data.shards.writer import write_shards
 from svtoolkit.reporting.provenance import DATA_RECORD, write_record
 

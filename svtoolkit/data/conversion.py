@@ -7,39 +7,38 @@ gone on with: a file that stands under its name was written whole, flushed and r
 from __future__ import annotations
 
 import errno
-import json
 import logging
-import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 
 from svtoolkit.atomic import atomic_write
-from svtoolkit.data.conversion_worker import Converted, Form, Task, convert_all, in_processes
+from svtoolkit.data.bad_files import BAD_FILES, BadFile, count_allowed, show_reasons, write_bad_files
+from svtoolkit.data.conversion_worker import Form, Outcome, Task, convert_all
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
 from svtoolkit.data.m4a import import_av, is_left_to_ffmpeg
+from svtoolkit.data.output_folder import claim_folder, hold_alone, remove_leftovers
+from svtoolkit.data.processes import worker_processes
 from svtoolkit.data.trials import parse_trial, trial_lines
 from svtoolkit.data.validation import find_trials
 from svtoolkit.errors import UserError
-
-try:
-    import fcntl
-except ImportError:  # not on Windows, where two conversions into one folder are the user's own affair
-    fcntl = None  # type: ignore[assignment]
 
 log = logging.getLogger(__name__)
 
 FORMATS = ("flac", "wav")
 BATCH = 32
 """Utterances handed to a process at a time."""
+AHEAD = 2
+"""Batches that wait for each process: a million utterances need no thirty thousand futures."""
 CLAIM = "conversion.json"
 """What the files in the folder are like: others may not be mixed with them."""
-BAD_FILES = "bad_files.tsv"
-SHOWN = 3
-"""Bad files that a message names."""
+LOCK = ".conversion.lock"
+"""Held by the conversion that fills the folder."""
 
 
 def convert_corpus(
@@ -91,11 +90,15 @@ def convert_corpus(
     if any(is_left_to_ffmpeg(task.source) for task in tasks):
         import_av()  # once for all of them, before the first
     form = Form(audio_format, sample_rate, channel)
-    with _full_disk_explained(), _claimed(target, form) as alone:
-        if alone:
-            _remove_leftovers(tasks)
-        converted = _convert(tasks, form, jobs, max_bad, target, progress)
-        return _write_directory(Path(source), target, kaldi_dir.utt2spk, tasks, converted)
+    busy = f"{target}: another conversion is writing to the folder; wait for its end or choose another folder"
+    with _full_disk_explained():
+        target.mkdir(parents=True, exist_ok=True)
+        with hold_alone(target / LOCK, busy=busy) as alone:
+            claim_folder(target / CLAIM, asdict(form), content="a conversion to")
+            if alone:
+                remove_leftovers({os.path.dirname(task.target) for task in tasks})
+            seconds, bad = _convert(tasks, form, jobs, max_bad, target, progress)
+            return _write_directory(Path(source), target, kaldi_dir.utt2spk, tasks, seconds, bad)
 
 
 def _check_options(audio_format: str, sample_rate: int, channel: int | None, jobs: int, max_bad: float) -> None:
@@ -133,42 +136,6 @@ def _full_disk_explained() -> Iterator[None]:
         ) from error
 
 
-@contextmanager
-def _claimed(out: Path, form: Form) -> Iterator[bool]:
-    """Refuse to mix two conversions, in kind or in time; whether it is known that there is no other one."""
-    claim, ours, alone = out / CLAIM, json.dumps(asdict(form)), False
-    if not claim.is_file():
-        with atomic_write(claim) as stream:
-            stream.write(f"{ours}\n")
-    with claim.open(encoding="utf-8", errors="replace") as stream:
-        found = stream.read().strip()
-        if found != ours:
-            raise UserError(
-                f"{claim}: the folder holds a conversion to {found}, now asked for {ours}; choose another folder or "
-                "delete this one"
-            )
-        if fcntl is not None:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                alone = True
-            except BlockingIOError as error:
-                raise UserError(
-                    f"{out}: another conversion is writing to the folder; wait for its end or choose another folder"
-                ) from error
-            except OSError as error:  # a file system without locks
-                log.debug("%s: cannot be locked: %s", claim, error)
-        yield alone
-
-
-def _remove_leftovers(tasks: Sequence[Task]) -> None:
-    """Temporary files of a conversion that was killed."""
-    for folder in {os.path.dirname(task.target) for task in tasks}:
-        if os.path.isdir(folder):
-            for name in os.listdir(folder):
-                if name.startswith(".") and name.endswith(".tmp"):
-                    os.unlink(os.path.join(folder, name))
-
-
 def _convert(
     tasks: Sequence[Task],
     form: Form,
@@ -176,36 +143,55 @@ def _convert(
     max_bad: float,
     out: Path,
     progress: Callable[[int], object] | None,
-) -> dict[str, Converted]:
-    """Utterance -> what became of it; stops where more are bad than may be."""
-    allowed = max(1, math.floor(max_bad * len(tasks))) if max_bad > 0 else 0
-    converted: dict[str, Converted] = {}
-    bad: list[Converted] = []
-    batches = _split(tasks, BATCH)
-    finished = (
-        (convert_all(batch, form) for batch in batches) if jobs == 1 else in_processes(batches, form, jobs)
-    )  # fmt: skip
+) -> tuple[dict[str, float], list[BadFile]]:
+    """Length in seconds of each utterance that was converted, and the others; stops where more are bad than may be."""
+    allowed = count_allowed(max_bad, len(tasks))
+    seconds: dict[str, float] = {}
+    bad: list[BadFile] = []
     try:
-        for results in finished:
-            for result in results:
-                converted[result.utterance_id] = result
-                if result.reason is not None:
-                    bad.append(result)
-            if progress is not None:
-                progress(len(results))
-            if len(bad) > allowed:
-                break
+        with closing(_finish_batches(_split(tasks, BATCH), form, jobs)) as finished:
+            for results in finished:
+                for result in results:
+                    if isinstance(result, BadFile):
+                        bad.append(result)
+                    else:
+                        seconds[result.utterance_id] = result.seconds
+                if progress is not None:
+                    progress(len(results))
+                if len(bad) > allowed:
+                    break
     finally:
-        finished.close()  # ends the processes before their folder is let go
-        _list_bad(out / BAD_FILES, bad)
+        write_bad_files(out, bad)
     if len(bad) > allowed:
-        first = "; ".join(str(result.reason) for result in bad[:SHOWN])
         raise UserError(
-            f"{len(bad)} files are bad, with max_bad={max_bad:g} {allowed} of {len(tasks)} may be ({first}); "
-            f"{out / BAD_FILES} lists them: repair or drop them, or raise max_bad, and run the same command again, "
-            "which keeps what was converted"
+            f"{len(bad)} files are bad, with max_bad={max_bad:g} {allowed} of {len(tasks)} may be "
+            f"({show_reasons(bad)}); {out / BAD_FILES} lists them: repair or drop them, or raise max_bad, and run the "
+            "same command again, which keeps what was converted"
         )
-    return converted
+    return seconds, bad
+
+
+def _finish_batches(batches: Iterable[Sequence[Task]], form: Form, jobs: int) -> Generator[list[Outcome], None, None]:
+    """What became of each batch, in their order; closing the generator ends the processes.
+
+    Raises:
+        UserError: a process was killed.
+    """
+    if jobs == 1:
+        yield from (convert_all(batch, form) for batch in batches)
+        return
+    killed = (
+        "a process of the conversion was killed, perhaps for want of memory; run the same command again, which "
+        "keeps what was converted, with fewer jobs if it happens again"
+    )
+    pending: deque[Future[list[Outcome]]] = deque()
+    with worker_processes(jobs, killed=killed) as workers:
+        for batch in batches:
+            pending.append(workers.submit(convert_all, batch, form))
+            if len(pending) > AHEAD * jobs:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
 
 
 def _split(tasks: Iterable[Task], size: int) -> Iterator[list[Task]]:
@@ -214,31 +200,23 @@ def _split(tasks: Iterable[Task], size: int) -> Iterator[list[Task]]:
         yield batch
 
 
-def _list_bad(path: Path, bad: Sequence[Converted]) -> None:
-    """Columns utterance, file, reason; no file where there is nothing to list."""
-    if not bad:
-        path.unlink(missing_ok=True)
-        return
-    with atomic_write(path) as stream:
-        stream.write("utterance\tfile\treason\n")
-        for result in sorted(bad, key=lambda result: result.utterance_id):
-            reason = " ".join((result.reason or "").split())
-            stream.write(f"{result.utterance_id}\t{result.source}\t{reason}\n")
-
-
 def _write_directory(
-    source: Path, out: Path, utt2spk: Mapping[str, str], tasks: Sequence[Task], converted: Mapping[str, Converted]
+    source: Path,
+    out: Path,
+    utt2spk: Mapping[str, str],
+    tasks: Sequence[Task],
+    seconds: Mapping[str, float],
+    bad: Sequence[BadFile],
 ) -> KaldiDir:
-    good = {utterance_id: result.seconds for utterance_id, result in converted.items() if result.reason is None}
-    if not good:
+    if not seconds:
         raise UserError(f"{source}: none of its {len(tasks)} utterances could be converted; see {out / BAD_FILES}")
     kaldi_dir = KaldiDir(
-        wav_scp={task.utterance_id: task.target for task in tasks if task.utterance_id in good},
-        utt2spk={utterance_id: utt2spk[utterance_id] for utterance_id in good},
-        utt2dur=dict(sorted(good.items())),
+        wav_scp={task.utterance_id: task.target for task in tasks if task.utterance_id in seconds},
+        utt2spk={utterance_id: utt2spk[utterance_id] for utterance_id in seconds},
+        utt2dur=dict(sorted(seconds.items())),
     )
     kaldi_dir.write(out)
-    lost = converted.keys() - good.keys()
+    lost = {item.utterance_id for item in bad}
     if lost:
         log.warning("%s: %d of %d utterances are bad and left out", out / BAD_FILES, len(lost), len(tasks))
     for trials in find_trials(source):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from svtoolkit.atomic import atomic_write
@@ -11,14 +11,12 @@ from svtoolkit.data.kaldi_dir import COLUMNS, invert
 from svtoolkit.data.repair import BY_SPEAKER, BY_UTTERANCE
 from svtoolkit.data.shards.index import CHECKSUMS, INDEX
 from svtoolkit.data.shards.location import ShardLocation, format_location
-from svtoolkit.data.shards.shard_file import BadFile, ShardRecord
+from svtoolkit.data.shards.shard_file import ShardRecord
 from svtoolkit.data.tables import read_table, write_table
 from svtoolkit.data.trials import parse_trial, trial_lines
 from svtoolkit.data.validation import find_trials
 
 log = logging.getLogger(__name__)
-
-BAD_FILES = "bad_files.tsv"
 
 
 def write_index(out: Path, records: Mapping[str, ShardRecord], utt2spk: Mapping[str, str]) -> None:
@@ -38,16 +36,6 @@ def write_index(out: Path, records: Mapping[str, ShardRecord], utt2spk: Mapping[
         stream.writelines(f"{records[name].sha256}  {name}\n" for name in sorted(records) if records[name].size)
     locations = {utt: ShardLocation(name, entry.offset, entry.size) for utt, (name, entry) in entries.items()}
     write_table(out / INDEX, {utterance: format_location(location) for utterance, location in locations.items()})
-
-
-def write_bad_files(out: Path, bad: Iterable[BadFile]) -> None:
-    """List what was left out in `bad_files.tsv`: utterance, file and reason; no list where there is nothing to tell."""
-    lines = [f"{item.utterance_id}\t{item.path}\t{' '.join(item.reason.split())}\n" for item in bad]
-    if not lines:
-        (out / BAD_FILES).unlink(missing_ok=True)
-        return
-    with atomic_write(out / BAD_FILES) as stream:
-        stream.writelines(["utterance\tfile\treason\n", *sorted(lines)])
 
 
 def carry_tables(source: Path, out: Path, utt2spk: Mapping[str, str]) -> None:

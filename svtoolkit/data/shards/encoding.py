@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import soundfile
 
 from svtoolkit.data.audio import convert_rate, inspect_audio, open_audio
 from svtoolkit.data.kaldi_dir import Utterance
+from svtoolkit.data.pcm16 import encode_pcm16
 from svtoolkit.errors import UserError
 
 FORMATS = ("flac", "original")
@@ -52,7 +51,8 @@ def encode_utterance(utterance: Utterance, settings: AudioSettings) -> EncodedUt
     """Read an utterance and bring it into the form of the shard.
 
     Raises:
-        UserError: missing or unreadable audio, no samples, another rate, several channels and none chosen.
+        UserError: missing or unreadable audio, no samples, NaN or infinity among them, another rate, several channels
+            and none chosen.
     """
     if settings.audio_format == "original":
         info = inspect_audio(utterance.path)
@@ -66,7 +66,9 @@ def encode_utterance(utterance: Utterance, settings: AudioSettings) -> EncodedUt
             f"{utterance.path}: there are no samples at {utterance.offset:g} s, where {utterance.utterance_id!r} "
             "begins; correct the segment or drop it"
         )
-    return EncodedUtterance(encode_flac(samples, rate, str(utterance.path)), "flac", len(samples) / rate, rate)
+    if not np.isfinite(samples).all():
+        raise UserError(f"{utterance.path}: has samples that are NaN or infinite; re-create the file")
+    return EncodedUtterance(encode_pcm16(samples, rate, "flac"), "flac", len(samples) / rate, rate)
 
 
 def _decode(utterance: Utterance, settings: AudioSettings) -> tuple[np.ndarray, int]:
@@ -95,21 +97,6 @@ def _check_rate(utterance: Utterance, rate: int, settings: AudioSettings) -> Non
             f"{utterance.path}: sample rate is {rate} Hz, expected {settings.sample_rate} Hz; set sample_rate={rate}, "
             "or resample=true with format=flac"
         )
-
-
-def encode_flac(samples: np.ndarray, sample_rate: int, origin: str) -> bytes:
-    """float32 samples in [-1, 1], (samples,), as a FLAC file of 16 bits; what comes from 16 bits stays as it was.
-
-    Raises:
-        UserError: NaN or infinity among the samples of ``origin``.
-    """
-    if not np.isfinite(samples).all():
-        raise UserError(f"{origin}: has samples that are NaN or infinite; re-create the file")
-    # libsndfile itself would scale by 32767, by which no sample of a 16-bit file would stay what it was.
-    steps = np.clip(np.rint(samples.astype(np.float64) * 32768), -32768, 32767).astype(np.int16)
-    encoded = io.BytesIO()
-    soundfile.write(encoded, steps, sample_rate, format="FLAC", subtype="PCM_16")
-    return encoded.getvalue()
 
 
 def extension_of(utterance: Utterance) -> str:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from svtoolkit.data.shards.file_lock import NoLocksError, hold_lock
+from svtoolkit.data.file_lock import NoLocksError, hold_lock
 from svtoolkit.data.shards.remote_source import RemoteArchive, TransferError, open_remote
 from svtoolkit.errors import UserError
 

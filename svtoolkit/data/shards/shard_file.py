@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from svtoolkit.atomic import atomic_write
+from svtoolkit.data.bad_files import BadFile
 from svtoolkit.data.kaldi_dir import Utterance
 from svtoolkit.data.shards.encoding import DESCRIPTION, AudioSettings, encode_utterance
 from svtoolkit.data.shards.members import ShardStream, describe, member_key
@@ -26,15 +27,6 @@ class ShardEntry:
     offset: int
     size: int
     seconds: float
-
-
-@dataclass(frozen=True)
-class BadFile:
-    """An utterance that could not be used: its file and the sentence that says why."""
-
-    utterance_id: str
-    path: str
-    reason: str
 
 
 @dataclass

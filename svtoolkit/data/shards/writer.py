@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import as_completed
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from svtoolkit.atomic import atomic_write
+from svtoolkit.data.bad_files import BAD_FILES, BadFile, count_allowed, show_reasons, write_bad_files
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
-from svtoolkit.data.shards.directory import BAD_FILES, carry_tables, write_bad_files, write_index
+from svtoolkit.data.output_folder import claim_folder, hold_alone, remove_leftovers
+from svtoolkit.data.processes import worker_processes
+from svtoolkit.data.shards.directory import carry_tables, write_index
 from svtoolkit.data.shards.encoding import FORMATS, AudioSettings, extension_of
-from svtoolkit.data.shards.file_lock import NoLocksError, hold_lock
 from svtoolkit.data.shards.index import INDEX
-from svtoolkit.data.shards.processes import make_shards
-from svtoolkit.data.shards.shard_file import RECORDS, BadFile, ShardRecord, ShardTask, read_record
+from svtoolkit.data.shards.shard_file import RECORDS, ShardRecord, ShardTask, make_shard, read_record
 from svtoolkit.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,6 @@ log = logging.getLogger(__name__)
 LAYOUT = 1  # of archives and tables: to be raised with any change that gives the same input other bytes
 ORDERS = ("shuffled", "sorted")
 MADE_OF = "made_of.json"
-SHOWN_FAULTS = 3
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -100,7 +99,7 @@ def write_shards(
     if order == "shuffled":
         made_of["seed"] = seed
         utterances.sort(key=lambda utterance: _rank(seed, utterance.utterance_id))
-    allowed = max(1, int(max_bad * len(utterances))) if max_bad else 0
+    allowed = count_allowed(max_bad, len(utterances))
     tasks = [
         ShardTask(folder, number, tuple(utterances[start : start + per_shard]), settings, allowed)
         for number, start in enumerate(range(0, len(utterances), per_shard))
@@ -174,25 +173,11 @@ def _claim(folder: Path, made_of: dict[str, object]) -> Iterator[None]:
         if foreign:
             raise UserError(f"{foreign[0]}: the folder holds data already; choose another one for the shards")
     records.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(hold_lock(records / "lock", wait=False))
-        except BlockingIOError as error:
-            raise UserError(f"{folder}: another process is writing shards there; wait for it or stop it") from error
-        except NoLocksError as error:
-            log.warning(
-                "%s: the file system has no locks; see to it that no other process writes there", error.filename
-            )
-        if not claim.is_file():
-            with atomic_write(claim) as stream:
-                stream.write(json.dumps(made_of) + "\n")
-        elif (found := claim.read_text(encoding="utf-8", errors="replace").strip()) != json.dumps(made_of):
-            raise UserError(
-                f"{claim}: the folder holds shards made of {found}, now asked for {json.dumps(made_of)}; "
-                "choose another folder or delete this one"
-            )
-        for left in (*folder.glob(".*.tmp"), *records.glob(".*.tmp")):
-            left.unlink(missing_ok=True)
+    busy = f"{folder}: another process is writing shards there; wait for it or stop it"
+    with hold_alone(records / "lock", busy=busy) as alone:
+        claim_folder(claim, made_of, content="shards made of")
+        if alone:
+            remove_leftovers([folder, records])
         yield
 
 
@@ -226,7 +211,7 @@ def _make_missing(
     out, allowed = tasks[0].out, tasks[0].bad_allowed
     bad = [item for record in records.values() for item in record.bad]
     try:
-        with closing(make_shards([task for task in tasks if task.number not in records], jobs)) as made:
+        with closing(_make_shards([task for task in tasks if task.number not in records], jobs)) as made:
             for number, record in made:
                 records[number] = record
                 bad += record.bad
@@ -235,6 +220,26 @@ def _make_missing(
                     raise _too_many(bad, allowed, out, max_bad)
     finally:
         write_bad_files(out, bad)
+
+
+def _make_shards(tasks: Sequence[ShardTask], jobs: int) -> Generator[tuple[int, ShardRecord], None, None]:
+    """Number and content of shards as they are finished; closing the generator begins no more of them.
+
+    Raises:
+        UserError: a process was killed.
+        OSError: a shard could not be written; names its file.
+    """
+    if jobs == 1 or len(tasks) < 2:
+        yield from ((task.number, make_shard(task)) for task in tasks)
+        return
+    killed = (
+        f"{tasks[0].out}: a worker process was killed, for want of memory perhaps; finished shards are kept: run the "
+        "same command again, with fewer jobs"
+    )
+    with worker_processes(jobs, killed=killed) as workers:
+        numbers = {workers.submit(make_shard, task): task.number for task in tasks}
+        for future in as_completed(numbers):
+            yield numbers[future], future.result()
 
 
 def _write_tables(
@@ -257,10 +262,9 @@ def _tell(progress: Callable[[int], object] | None, record: ShardRecord) -> None
 
 
 def _too_many(bad: Sequence[BadFile], allowed: int, out: Path, max_bad: float) -> UserError:
-    shown = "; ".join(item.reason for item in bad[:SHOWN_FAULTS])
     return UserError(
-        f"{len(bad)} utterances cannot be used, max_bad={max_bad:g} allows {allowed}: {shown}; all found so far are "
-        f"listed in {out / BAD_FILES}; repair or drop them (`svt validate --fix`), or raise max_bad"
+        f"{len(bad)} utterances cannot be used, max_bad={max_bad:g} allows {allowed}: {show_reasons(bad)}; all found "
+        f"so far are listed in {out / BAD_FILES}; repair or drop them (`svt validate --fix`), or raise max_bad"
     )
 
 

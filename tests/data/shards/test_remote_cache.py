@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,6 @@ from remote_material import MIB, content_of
 from shard_material import decode, noise, read_locations, write_corpus
 
 from svtoolkit.data.shards import reader, remote_cache
-from svtoolkit.data.shards.file_lock import hold_lock
 from svtoolkit.data.shards.location import ShardLocation
 from svtoolkit.data.shards.reader import configure_remote, open_member, read_member
 from svtoolkit.data.shards.remote_cache import RemoteShards
@@ -216,17 +214,3 @@ def test_names_in_the_cache_are_plain(server, tmp_path):
     long = RemoteShards(tmp_path / "cache", MIB)._place("s3://bucket/" + "ä" * 500 + ".tar")
     assert len(os.fsencode(long.name)) < 100
     assert long.suffix == ".tar"
-
-
-def test_a_lock_is_held_by_one(tmp_path):
-    path = tmp_path / "lock"
-    with hold_lock(path):
-        with pytest.raises(BlockingIOError), hold_lock(path, wait=False):
-            pytest.fail("held twice")
-        waiting = threading.Thread(target=lambda: hold_lock(path).__enter__())
-        waiting.daemon = True
-        waiting.start()
-        waiting.join(0.1)
-        assert waiting.is_alive()
-    waiting.join(10)
-    assert not waiting.is_alive()

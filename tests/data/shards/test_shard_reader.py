@@ -13,8 +13,8 @@ import pytest
 import soundfile
 from shard_material import RATE, decode, noise, read_locations, write_corpus
 
+from svtoolkit.data.pcm16 import encode_pcm16
 from svtoolkit.data.shards import reader
-from svtoolkit.data.shards.encoding import encode_flac
 from svtoolkit.data.shards.location import ShardLocation
 from svtoolkit.data.shards.reader import configure_remote, open_member, read_member
 from svtoolkit.data.shards.writer import write_shards
@@ -186,7 +186,7 @@ def test_a_folder_in_place_of_an_archive(tmp_path):
 
 def test_a_long_member_is_read_as_far_as_it_is_needed(tmp_path, monkeypatch):
     samples = (np.random.default_rng(0).uniform(-1, 1, 60 * RATE)).astype(np.float32)
-    content = encode_flac(samples, RATE, "x")
+    content = encode_pcm16(samples, RATE, "flac")
     assert len(content) > reader.READ_WHOLE
     (tmp_path / "a.tar").write_bytes(bytes(512) + content + b"what follows")
     location = ShardLocation(str(tmp_path / "a.tar"), 512, len(content))

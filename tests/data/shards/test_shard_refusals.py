@@ -95,6 +95,15 @@ def test_an_empty_segment_is_a_bad_file(tmp_path):
             write_shards(empty, tmp_path / audio_format, audio_format=audio_format, max_bad=0)
 
 
+@pytest.mark.parametrize("broken", [np.nan, -np.inf])
+def test_samples_that_are_no_numbers_are_a_bad_file(broken, tmp_path):
+    path = tmp_path / "tape.wav"
+    soundfile.write(path, np.array([0.0, broken, 0.0]), RATE, subtype="FLOAT")
+    kaldi_dir = KaldiDir({"a-1": str(path)}, {"a-1": "a"})
+    with pytest.raises(UserError, match=rf"allows 0: {path}: has samples that are NaN or infinite; re-create the file"):
+        write_shards(kaldi_dir, tmp_path / "out", max_bad=0)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

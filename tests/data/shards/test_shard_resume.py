@@ -16,9 +16,10 @@ import pytest
 from shard_material import read_shards, write_corpus
 
 import svtoolkit.atomic
+from svtoolkit.data import file_lock
+from svtoolkit.data.file_lock import hold_lock
 from svtoolkit.data.kaldi_dir import KaldiDir
-from svtoolkit.data.shards import file_lock, processes
-from svtoolkit.data.shards.file_lock import hold_lock
+from svtoolkit.data.shards import writer
 from svtoolkit.data.shards.verification import verify_shards
 from svtoolkit.data.shards.writer import write_shards
 from svtoolkit.errors import UserError
@@ -125,7 +126,7 @@ def is_running(process: int) -> bool:
 
 
 def test_a_killed_worker_is_a_sentence(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(processes, "make_shard", _die)
+    monkeypatch.setattr(writer, "make_shard", _die)
     with pytest.raises(UserError, match=r"out: a worker process was killed, for want of memory perhaps"):
         write_shards(corpus, tmp_path / "out", per_shard=PER_SHARD, jobs=2)
 
@@ -263,7 +264,7 @@ def test_a_full_disk(corpus, uninterrupted, tmp_path, monkeypatch, number):
 
 
 def test_a_disk_that_fills_up_under_a_worker(corpus, uninterrupted, tmp_path, monkeypatch):
-    monkeypatch.setattr(processes, "make_shard", _find_no_room)
+    monkeypatch.setattr(writer, "make_shard", _find_no_room)
     with pytest.raises(UserError, match=r"a\.tar: No space left on device; the shards finished so far are kept"):
         write_shards(corpus, tmp_path / "out", per_shard=PER_SHARD, jobs=2)
     monkeypatch.undo()
@@ -276,7 +277,7 @@ def _find_no_room(task: object) -> None:
 
 
 def test_another_refusal_of_the_system_stays_what_it_is(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(processes, "make_shard", _may_not)
+    monkeypatch.setattr(writer, "make_shard", _may_not)
     with pytest.raises(PermissionError, match=r"a\.tar"):
         write_shards(corpus, tmp_path / "out", per_shard=PER_SHARD)
 

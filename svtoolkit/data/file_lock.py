@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
 
 UNKNOWN = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 """What file systems answer that have no locks, as some network ones."""
@@ -27,8 +31,11 @@ def hold_lock(path: Path, *, wait: bool = True) -> Iterator[None]:
 
     Raises:
         BlockingIOError: another process or thread holds it, and ``wait`` is False.
-        NoLocksError: the file system has none.
+        NoLocksError: the file system has none, or the system is Windows.
     """
+    if fcntl is None:
+        raise NoLocksError(errno.ENOSYS, os.strerror(errno.ENOSYS), str(path))
+    # Opened for writing: NFS grants a lock of one holder on no other descriptor.
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         try:

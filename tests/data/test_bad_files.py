@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+
+from svtoolkit.data.bad_files import BadFile, count_allowed, show_reasons, write_bad_files
+
+BAD = [BadFile(f"s{number}", f"/audio/s{number}.wav", f"s{number}: why\n\tit is  bad") for number in (2, 0, 3, 1)]
+
+
+def test_they_are_listed_in_the_order_of_their_ids(tmp_path):
+    write_bad_files(tmp_path, BAD)
+    head, *lines = (tmp_path / "bad_files.tsv").read_text().splitlines()
+    assert head.split("\t") == ["utterance", "file", "reason"]
+    assert lines == [f"s{number}\t/audio/s{number}.wav\ts{number}: why it is bad" for number in range(4)]
+
+
+def test_a_list_of_nothing_is_no_file(tmp_path):
+    write_bad_files(tmp_path, [])
+    assert list(tmp_path.iterdir()) == []
+    write_bad_files(tmp_path, BAD)
+    write_bad_files(tmp_path, [])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_first_three_reasons_are_shown():
+    assert show_reasons(BAD) == "; ".join(item.reason for item in BAD[:3])
+    assert show_reasons(BAD[:1]) == BAD[0].reason
+
+
+@pytest.mark.parametrize(
+    ("max_bad", "utterances", "allowed"),
+    [(0.0, 1000, 0), (0.001, 10, 1), (0.001, 1000, 1), (0.001, 2999, 2), (0.5, 9, 4), (1.0, 9, 9), (1e-9, 0, 1)],
+)
+def test_how_many_may_be(max_bad, utterances, allowed):
+    assert count_allowed(max_bad, utterances) == allowed
