@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import multiprocessing
 import os
-import signal
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -19,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from svtoolkit.data.processes import worker_processes
 from svtoolkit.errors import UserError
 from svtoolkit.memory import apply_strategy
 from svtoolkit.memory.measurement import measure_step
@@ -78,7 +76,7 @@ def survey_networks(names: Sequence[str], *, frames: int, num_bins: int) -> Iter
     """Facts of the named networks in their order, as they come; many are shared out among processes.
 
     Raises:
-        UserError: frames or num_bins below 1.
+        UserError: frames or num_bins below 1; a process was killed.
     """
     for key, value in (("frames", frames), ("num_bins", num_bins)):
         if value < 1:
@@ -88,11 +86,9 @@ def survey_networks(names: Sequence[str], *, frames: int, num_bins: int) -> Iter
     if processes < 2:
         yield from map(survey, names)
         return
-    executor = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin_process)
-    try:
-        yield from executor.map(survey, names)
-    finally:
-        executor.shutdown(cancel_futures=True)
+    killed = "a process that works out the networks was killed, perhaps for want of memory; ask for fewer at a time"
+    with worker_processes(processes, killed=killed) as workers:
+        yield from workers.map(partial(_on_one_thread, survey), names)
 
 
 def family_of(name: str) -> str:
@@ -105,10 +101,9 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _begin_process() -> None:
-    """One thread each, and Ctrl-C is for the process that shared out the work."""
+def _on_one_thread(survey: Callable[[str], NetworkFacts], name: str) -> NetworkFacts:
     torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return survey(name)
 
 
 def survey_network(name: str, *, frames: int, num_bins: int) -> NetworkFacts:

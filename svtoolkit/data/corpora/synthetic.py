@@ -12,12 +12,9 @@ wide, clean channel and half over a narrow, reverberant, noisy one: the channel 
 from __future__ import annotations
 
 import io
-import json
-import multiprocessing
 import random
-import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 from importlib import metadata
 from itertools import islice
@@ -32,6 +29,8 @@ from svtoolkit.data.corpora.espeak import Synthesiser, find_espeak, open_synthes
 from svtoolkit.data.corpora.sentences import compose_sentences
 from svtoolkit.data.corpora.simulated_channels import CHANNELS, transmit
 from svtoolkit.data.kaldi_dir import KaldiDir, write_table
+from svtoolkit.data.output_folder import claim_folder
+from svtoolkit.data.processes import worker_processes
 from svtoolkit.errors import UserError
 
 VERSION = 1  # of the sound: to be raised with any change, here or in what this file imports, that alters it
@@ -93,7 +92,14 @@ def generate_synthetic_corpus(
     _check_numbers(speakers, utterances_per_speaker, eval_speakers, sample_rate, jobs)
     find_espeak()
     out = Path(out).absolute()
-    _claim_folder(out, seed, sample_rate)
+    # Files that are kept must be those that would be made now.
+    made_of = {
+        "version": VERSION,
+        "seed": seed,
+        "sample_rate": sample_rate,
+        "espeakng-loader": metadata.version("espeakng-loader"),
+    }
+    claim_folder(out / "synthetic.json", made_of, content="a corpus made of")
     tasks = [SpeakerTask(out, number, utterances_per_speaker, seed, sample_rate) for number in range(1, speakers + 1)]
     for finished in _run(tasks, jobs):
         if progress:
@@ -241,45 +247,17 @@ def _check_numbers(speakers: int, utterances: int, eval_speakers: int, sample_ra
         )
 
 
-def _claim_folder(out: Path, seed: int, sample_rate: int) -> None:
-    """Refuse to mix two corpora: kept files must be those that would be made now."""
-    made_of = {
-        "version": VERSION,
-        "seed": seed,
-        "sample_rate": sample_rate,
-        "espeakng-loader": metadata.version("espeakng-loader"),
-    }
-    file = out / "synthetic.json"
-    if not file.is_file():
-        with atomic_write(file) as stream:
-            stream.write(json.dumps(made_of) + "\n")
-        return
-    found = file.read_text(encoding="utf-8", errors="replace").strip()
-    if found != json.dumps(made_of):
-        raise UserError(
-            f"{file}: the folder holds a corpus made of {found}, now asked for {json.dumps(made_of)}; "
-            "choose another folder or delete this one"
-        )
-
-
 def _run(tasks: Sequence[SpeakerTask], jobs: int) -> Iterator[int]:
     if jobs == 1:
         yield from map(speak_speaker, tasks)
         return
-    # spawn: a forked child would inherit the threads of torch and of the caller.
-    executor = ProcessPoolExecutor(
-        min(jobs, len(tasks)), multiprocessing.get_context("spawn"), initializer=_leave_interrupts
+    killed = (
+        "a process that makes the synthetic corpus was killed, perhaps for want of memory; run the same command again, "
+        "which keeps what was made, with fewer jobs if it happens again"
     )
-    try:
-        for future in as_completed([executor.submit(speak_speaker, task) for task in tasks]):
+    with worker_processes(min(jobs, len(tasks)), killed=killed) as workers:
+        for future in as_completed([workers.submit(speak_speaker, task) for task in tasks]):
             yield future.result()
-    finally:
-        executor.shutdown(cancel_futures=True)
-
-
-def _leave_interrupts() -> None:
-    """Ctrl-C reaches all processes; only the parent answers, the others end with the speaker in hand."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _list_utterances(tasks: Sequence[SpeakerTask]) -> KaldiDir:
