@@ -60,6 +60,7 @@ MULTIRUN = "--multirun"
 
 SYSTEM_REFUSALS = {
     errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOENT,
+    errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG, errno.EFBIG, errno.EIO,
 }  # fmt: skip
 """What a user can put right when the system refuses a file."""
 

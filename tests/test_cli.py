@@ -302,7 +302,20 @@ def test_a_user_error_is_one_line_and_exit_1(command, capsys):
     assert capsys.readouterr() == ("", "error: a.wav: there is no such file; check the path\n")
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.ENOENT])
+@pytest.mark.parametrize(
+    "number",
+    [
+        errno.ENOSPC,
+        errno.EACCES,
+        errno.EROFS,
+        errno.ENOTDIR,
+        errno.ENOENT,
+        errno.EEXIST,
+        errno.ENAMETOOLONG,
+        errno.EFBIG,
+        errno.EIO,
+    ],
+)
 def test_what_the_system_refuses_is_one_line_and_exit_1(command, capsys, number):
     def run(config, typed):
         raise OSError(number, os.strerror(number), "out/result.json")

@@ -9,11 +9,12 @@ lists=()                                                              # trial li
 sort_overrides() {
     local override of_both=()
     experiment=resnet34 lm_experiment="" fine_tuned=yes
-    convert=() shard=() validate=() average=() lm_average=() embed=() score=() evaluate=() report=() train=() lm=()
+    prepare=() convert=() shard=() validate=() average=() lm_average=() embed=() score=() evaluate=() report=()
+    train=() lm=()
     [[ "${own[no-lm]}" == no ]] || fine_tuned=""
     for override in "${overrides[@]}"; do
         case $override in
-            convert.* | shard.* | validate.* | average.* | embed.* | score.* | evaluate.* | report.*)
+            prepare.* | convert.* | shard.* | validate.* | average.* | embed.* | score.* | evaluate.* | report.*)
                 local -n of_command=${override%%.*}
                 of_command+=("${override#*.}")
                 unset -n of_command
@@ -54,6 +55,17 @@ require_corpus() { # require_corpus OPTION WHAT PAGE
     [[ -d "${own[$1]}" ]] || die "--$1 ${own[$1]}: there is no such folder: $remedy"
 }
 
+# list_folders OPTION...: the folders of these corpora down to the speakers, with the time that each last got or lost an
+# entry: what is unpacked later is to be listed, too.
+list_folders() {
+    local option form=(-f '%N %Fm') # BSD
+    ! stat -c %Y / >/dev/null 2>&1 || form=(-c '%n %.9Y')
+    for option in "$@"; do
+        (CDPATH="" cd -- "${own[$option]}" && find -L . -maxdepth 3 -type d -exec stat -L "${form[@]}" {} +) |
+            LC_ALL=C sort
+    done | _sha256
+}
+
 find_lists() {
     local folder=${own[trials]:-${own[vox1]}} name file
     [[ -d "$folder" ]] || die "--trials $folder: there is no such folder; expected that of the trial lists"
@@ -70,6 +82,13 @@ find_lists() {
             "$vgg/vox1.html into a folder and name it: --trials DIR (to evaluate on some of them: --other-trials)"
         lists+=("$file")
     done
+}
+
+# list_of FILE...: as a value of a key that takes a list.
+list_of() {
+    local file listed=""
+    for file in "$@"; do listed+=",'${file//\'/\\\'}'"; done
+    echo "[${listed:1}]"
 }
 
 # ---- what the stages made ----

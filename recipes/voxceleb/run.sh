@@ -27,9 +27,9 @@ stages: 1 prepare, 2 convert and validate, 3 train, 4 average, 5 fine-tune with 
 6 embed, 7 score and evaluate, 8 report
 
 Overrides go to 'svt train', those of network, features, head, augmentation, held-out speakers and machine to the
-fine-tuning as well; with the prefix lm. to the fine-tuning alone; with the prefix convert. shard. validate. average.
-lm.average. embed. score. evaluate. or report. to that command. experiment=NAME (resnet34) and lm.experiment=NAME
-(NAME_lm, without _8bit) are files of conf/experiment."
+fine-tuning as well; with the prefix lm. to the fine-tuning alone; with the prefix prepare. convert. shard. validate.
+average. lm.average. embed. score. evaluate. or report. to that command. experiment=NAME (resnet34) and
+lm.experiment=NAME (NAME_lm, without _8bit) are files of conf/experiment."
 parse_options "$@"
 devices=$(whole_number --devices "${own[devices]}" 1)
 [[ "${own[source]}" == @(files|shards) ]] || die "--source takes files or shards, found '${own[source]}'"
@@ -52,19 +52,21 @@ fi
 
 # ---- stage 1: prepare; all experiments share what stages 1 and 2 make ----
 marks_dir=$data
-inputs=("${own[vox1]:-}" "${own[vox2]:-}" "${own[musan]:-}" "${own[rirs]:-}" "${own[archives]:-}" "${lists[@]}")
+inputs=("${own[vox1]:-}" "${own[vox2]:-}" "${own[musan]:-}" "${own[rirs]:-}" "${own[archives]:-}" "${lists[@]}"
+    "${prepare[@]}")
+if stage_wanted 1; then inputs+=("folders: $(list_folders vox1 vox2 musan rirs)"); fi
 if stage_wanted 1 && ! stage_fresh 1 "${inputs[@]}"; then
     stage_begin 1 "prepare"
     [[ -z "${own[archives]:-}" ]] || svt archives "${own[archives]}" --jobs "$nj"
-    svt prepare --corpus musan --source "${own[musan]}" --out "$data/musan" --jobs "$nj"
-    svt prepare --corpus rirs_noises --source "${own[rirs]}" --out "$data/rirs" --jobs "$nj"
+    svt prepare --corpus musan --source "${own[musan]}" --out "$data/musan" --jobs "$nj" "${prepare[@]}"
+    svt prepare --corpus rirs_noises --source "${own[rirs]}" --out "$data/rirs" --jobs "$nj" "${prepare[@]}"
     rm -f "$data"/vox1/trials_*
     other_trials=false
     [[ "${own[other-trials]}" == no ]] || other_trials=true
-    listed=$(printf ",'%s'" "${lists[@]}")
     svt prepare --corpus voxceleb1 --source "${own[vox1]}" --out "$data/vox1" --jobs "$nj" \
-        --trials "[${listed:1}]" --other-trials "$other_trials"
-    svt prepare --corpus voxceleb2 --source "${own[vox2]}" --part dev --out "$data/vox2" --jobs "$nj"
+        --trials "$(list_of "${lists[@]}")" --other-trials "$other_trials" "${prepare[@]}"
+    svt prepare --corpus voxceleb2 --source "${own[vox2]}" --part dev --out "$data/vox2" --jobs "$nj" \
+        "${prepare[@]}"
     for corpus in musan rirs vox1 vox2; do
         require_file "$data/$corpus/utt2spk" "the list of $corpus"
         require_lines "$data/$corpus/wav.scp" "$(wc -l <"$data/$corpus/utt2spk")" "files of $corpus"
@@ -175,9 +177,9 @@ if stage_wanted 8 && ! stage_fresh 8 "${inputs[@]}"; then
     stage_begin 8 "report"
     for system in "${systems[@]}"; do
         # The first report compares the systems; that of the fine-tuning shows its own curves.
-        listed=""
-        for result in "${results[@]}"; do [[ "$result" != "$system"/* ]] || listed+=",'$result'"; done
-        svt report --results "[${listed:1}]" --out "$system/report" --exp-dir "$system" --model "$system/model" \
+        listed=()
+        for result in "${results[@]}"; do [[ "$result" != "$system"/* ]] || listed+=("$result"); done
+        svt report --results "$(list_of "${listed[@]}")" --out "$system/report" --exp-dir "$system" --model "$system/model" \
             "${report[@]}"
         require_file "$system/report/index.html" "the report"
     done

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterator, Mapping
+import re
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,15 @@ Key = TypeVar("Key", bound=Hashable)
 
 LENGTH_UNKNOWN = 2**62
 """libsndfile gives SF_COUNT_MAX (2^63 - 1) samples where a FLAC header leaves the length open."""
+
+CUT_OFF = re.compile(r"^ *(?:data|SSND|Data Size|Riff size|riff) *: (\d+) \(should be (\d+)\)", re.MULTILINE)
+"""What libsndfile notes where WAV, AIFF, AU, RF64 or W64 announce more bytes of samples than the file has."""
+
+PLACEHOLDER = 0x7FFF0000
+"""Bytes: a program that writes to a pipe announces this many or more, not knowing how many will come."""
+
+TOLERANCE = 0.05
+"""Seconds that may be missing at the end: some programs count their header among the samples."""
 
 SHOWN_FAULTS = 3
 """Files that a message about many broken files names."""
@@ -59,8 +69,8 @@ def open_audio(path: str | Path) -> Iterator[soundfile.SoundFile | DecodedAudio]
     whole: a slice costs as much as the file.
 
     Raises:
-        UserError: the file is missing, no audio that can be read, broken where it is read, or its header does not say
-            how long it is.
+        UserError: the file is missing, no audio that can be read, broken where it is read or, by its header, cut off,
+            or its header does not say how long it is.
     """
     location = parse_location(path)
     with ExitStack() as opened:
@@ -82,6 +92,8 @@ def open_audio(path: str | Path) -> Iterator[soundfile.SoundFile | DecodedAudio]
                 f"{path}: the header does not say how long the audio is (written to a pipe); expected a length, "
                 "without which no slice can be found; re-encode the file, for example with `flac` or `sox`"
             )
+        if isinstance(stream, soundfile.SoundFile):
+            _refuse_cut_off(path, stream)
         try:
             yield stream
         except (soundfile.SoundFileError, OSError) as error:
@@ -111,7 +123,7 @@ def read_audio(
         float32 samples in [-1, 1], shape (samples,); fewer than asked for where the file ends earlier.
 
     Raises:
-        UserError: missing or unreadable file, another rate, several channels and none chosen.
+        UserError: missing, unreadable or cut off file, another rate, several channels and none chosen.
     """
     if start < 0 or (duration is not None and duration < 0):
         raise ValueError(f"start and duration must be 0 s or more, found {start} and {duration}")
@@ -130,7 +142,13 @@ def read_audio(
             raise UserError(f"{path}: there is no channel {channel}, the file has {stream.channels} (counted from 0)")
         begin = min(round(start * rate), stream.frames)
         left = stream.frames - begin
-        samples = _read(stream, begin, left if duration is None else min(round(duration * rate), left))
+        wanted = left if duration is None else min(round(duration * rate), left)
+        samples = _read(stream, begin, wanted)
+        if wanted - len(samples) > TOLERANCE * rate:
+            raise UserError(
+                f"{path}: has no audio from {(begin + len(samples)) / rate:.2f} s on, its header says it is "
+                f"{stream.frames / rate:.2f} s long: the file is cut off; copy or unpack it again, or drop it"
+            )
     mono = samples if samples.ndim == 1 else np.ascontiguousarray(samples[:, channel or 0])
     return mono if rate == sample_rate else convert_rate(mono, rate, sample_rate)
 
@@ -148,6 +166,26 @@ def measure_durations(paths: Mapping[Key, str | Path], *, jobs: int = 1) -> dict
     Raises:
         UserError: files that are missing, unreadable or hold no sample; names the first few and their number.
     """
+    durations, reasons = try_durations(paths, jobs=jobs)
+    if reasons:
+        shown = "; ".join(list(reasons.values())[:SHOWN_FAULTS])
+        more = f"; and {len(reasons) - SHOWN_FAULTS} more" if len(reasons) > SHOWN_FAULTS else ""
+        raise UserError(f"{len(reasons)} of {len(paths)} audio files cannot be used: {shown}{more}")
+    return durations
+
+
+def try_durations(
+    paths: Mapping[Key, str | Path], *, jobs: int = 1, progress: Callable[[int], object] | None = None
+) -> tuple[dict[Key, float], dict[Key, str]]:
+    """The same where some files may be bad.
+
+    Args:
+        paths, jobs: as for ``measure_durations``.
+        progress: called with the number of files read since its last call.
+
+    Returns:
+        key -> length in seconds of the files that can be used, and key -> reason of the others.
+    """
 
     def measure(path: str | Path) -> float | str:
         try:
@@ -155,19 +193,35 @@ def measure_durations(paths: Mapping[Key, str | Path], *, jobs: int = 1) -> dict
         except UserError as error:
             return str(error)
 
-    measured = dict(zip(paths, map_in_order(measure, paths.values(), jobs), strict=True))
-    broken = [result for result in measured.values() if isinstance(result, str)]
-    if broken:
-        more = f"; and {len(broken) - SHOWN_FAULTS} more" if len(broken) > SHOWN_FAULTS else ""
-        raise UserError(
-            f"{len(broken)} of {len(paths)} audio files cannot be used: {'; '.join(broken[:SHOWN_FAULTS])}{more}"
-        )
-    return {key: result for key, result in measured.items() if isinstance(result, float)}
+    durations: dict[Key, float] = {}
+    reasons: dict[Key, str] = {}
+    for key, result in zip(paths, map_in_order(measure, paths.values(), jobs), strict=True):
+        if isinstance(result, str):
+            reasons[key] = result
+        else:
+            durations[key] = result
+        if progress is not None:
+            progress(1)
+    return durations, reasons
 
 
 def convert_rate(samples: np.ndarray, from_rate: float, to_rate: float) -> np.ndarray:
     """Band-limited rate conversion by libsoxr (quality HQ): (n,) float32 -> (about n * to / from,) float32."""
     return soxr.resample(samples, from_rate, to_rate, quality="HQ")
+
+
+def _refuse_cut_off(path: str | Path, stream: soundfile.SoundFile) -> None:
+    """libsndfile itself takes what is left of samples without compression for the whole."""
+    noted = CUT_OFF.search(stream.extra_info)
+    if noted is None:
+        return
+    stated, found = int(noted[1]), int(noted[2])
+    missing = stream.frames / stream.samplerate * (stated / found - 1) if found else TOLERANCE
+    if stated < PLACEHOLDER and missing >= TOLERANCE:
+        raise UserError(
+            f"{path}: holds {found} of the {stated} bytes of audio that its header announces: the file is cut off; "
+            "copy or unpack it again, or drop it from the list"
+        )
 
 
 def _read(stream: soundfile.SoundFile | DecodedAudio, begin: int, count: int) -> np.ndarray:

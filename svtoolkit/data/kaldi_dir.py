@@ -7,11 +7,12 @@ command (a pipe cannot be sought and runs whatever the list says), and relative 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from svtoolkit.data.shards.index import INDEX, parse_shard_index
+from svtoolkit.data.shards.index import CHECKSUMS, INDEX, parse_shard_index
 from svtoolkit.data.shards.location import format_location, is_url, parse_location
 from svtoolkit.data.tables import (
     Fault,
@@ -185,7 +186,8 @@ def choose_audio_table(folder: Path, source: str | None) -> str:
         UserError: an unknown source.
     """
     if source is None:
-        is_sharded = (folder / INDEX).is_file() and not (folder / "wav.scp").is_file()
+        of_shards = folder / INDEX, folder / CHECKSUMS
+        is_sharded = not (folder / "wav.scp").is_file() and any(map(os.path.isfile, of_shards))
         return AUDIO_TABLES["shards" if is_sharded else "files"]
     if source not in AUDIO_TABLES:
         raise UserError(f"data.source is {source!r}, expected {' or '.join(AUDIO_TABLES)}, or null for what is there")
@@ -268,7 +270,13 @@ def parse_tables(path: str | Path, root: str | Path | None = None, source: str |
     faults: list[Fault] = []
     for name in (audio_table, "utt2spk"):
         if not (folder / name).is_file():
-            faults.append(Fault("missing-table", name, "the file is missing; every data directory needs it"))
+            message = "the file is missing; every data directory needs it"
+            if name == INDEX:
+                message = (
+                    "the file is missing, which finds the utterances in the shards; copy it, or run `svt shard` again, "
+                    "which writes it last"
+                )
+            faults.append(Fault("missing-table", name, message))
     raw = {
         name: {} if name in unread else read_table(folder / name, faults, columns) for name, columns in COLUMNS.items()
     }

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import shutil
@@ -244,6 +245,74 @@ def test_cnceleb_brings_its_trials(tmp_path):
     assert not (tmp_path / "all" / "trials").exists()
 
 
+def test_bad_files_are_listed_and_so_many_may_be(tmp_path, folders, capsys):
+    """15 files, two of them bad: a cut off one and an empty one."""
+    cut, empty = folders / "s00" / "s00-1.wav", folders / "s03" / "s03-0.wav"
+    cut.write_bytes(cut.read_bytes()[:5000])
+    empty.write_bytes(b"")
+    words = ["prepare", "corpus=folders", "--source", str(folders), f"out={tmp_path}/data", "jobs=2"]
+    listing = tmp_path / "data" / "bad_files.tsv"
+    for max_bad, allowed in (("0", 0), ("0.1", 1)):
+        assert main([*words, f"max_bad={max_bad}"]) == 1
+        message = f"error: 2 of 15 files cannot be used, with max_bad={max_bad} {allowed} may be: {cut}: holds "
+        assert message in capsys.readouterr().err
+        assert not (tmp_path / "data" / "wav.scp").exists()
+        lines = [line.split("\t") for line in listing.read_text().splitlines()]
+        assert [line[:2] for line in lines[1:]] == [["s00-s00-1", str(cut)], ["s03-s03-0", str(empty)]]
+        assert "the file is cut off; copy or unpack it again" in lines[1][2]
+        assert "cannot be read as audio" in lines[2][2]
+    assert main([*words, "max_bad=0.2"]) == 0
+    assert f"{listing}: 2 of 15 files cannot be used and are left out\n" in capsys.readouterr().out
+    data = KaldiDir.read(tmp_path / "data")
+    assert len(data.utt2spk) == len(data.utt2dur) == 13
+    assert not {"s00-s00-1", "s03-s03-0"} & data.utt2spk.keys()
+    for path in (cut, empty):
+        path.unlink()
+    assert main(words) == 0
+    assert not listing.exists()
+
+
+def test_nothing_but_bad_files(tmp_path, capsys):
+    (tmp_path / "speech" / "ann").mkdir(parents=True)
+    (tmp_path / "speech" / "ann" / "one.wav").write_bytes(b"")
+    words = ["corpus=folders", "--source", f"{tmp_path}/speech", f"out={tmp_path}/data", "max_bad=1"]
+    assert main(["prepare", *words]) == 1
+    assert "1 of 1 files cannot be used" in capsys.readouterr().err
+
+
+def test_the_headers_have_a_progress_bar(tmp_path, folders, capsys):
+    assert main(["prepare", "corpus=folders", "--source", str(folders), f"out={tmp_path}/data"]) == 0
+    assert "15/15" in capsys.readouterr().err
+
+
+def test_too_few_utterances_for_trials_leave_nothing_behind(tmp_path, capsys):
+    write_audio(tmp_path / "speech", range(3), 1)
+    words = ["corpus=folders", "--source", f"{tmp_path}/speech", f"out={tmp_path}/data"]
+    assert main(["prepare", *words, "draw_trials=true"]) == 1
+    assert "3 speakers with 0 within-speaker pairs cannot make trials" in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()
+
+
+def test_trial_lists_of_a_former_run_are_spoken_of(tmp_path, folders, capsys):
+    words = ["prepare", "corpus=folders", "--source", str(folders), f"out={tmp_path}/data"]
+    assert main([*words, "draw_trials=true"]) == 0
+    assert "stood there before" not in capsys.readouterr().out
+    assert main(words) == 0
+    message = f"{tmp_path}/data/trials: stood there before; remove it unless it is of these utterances\n"
+    assert capsys.readouterr().out.endswith(message)
+
+
+def test_a_folder_that_cannot_be_written_to(tmp_path, folders, capsys):
+    words = ["prepare", "corpus=folders", "--source", str(folders)]
+    (tmp_path / "file").touch()
+    assert main([*words, f"out={tmp_path}/file"]) == 1
+    assert f"error: out={tmp_path}/file is a file, expected the folder to write" in capsys.readouterr().err
+    for inner in ("data", "s00/data"):
+        assert main([*words, f"out={folders}/{inner}"]) == 1
+        assert f"{inner} lies in the source {folders}, whose folders are taken for spe" in capsys.readouterr().err
+        assert not (folders / inner).exists()
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -268,6 +337,12 @@ def test_cnceleb_brings_its_trials(tmp_path):
         (["corpus=folders", "source=[a]", "speakers=5", "sample_rate=8000"],
          "speakers, sample_rate: for corpus=synthetic only, which makes its speech; leave it out"),
         (["corpus=kaldi", "source=[nowhere]"], "nowhere"),
+        (["corpus=folders", "source=[a]", "jobs=0"], "jobs is 0, expected 1 or more"),
+        (["corpus=folders", "source=[a]", "targets_per_speaker=0"], "targets_per_speaker is 0, expected 1 or more"),
+        (["corpus=folders", "source=[a]", "max_bad=1.5"], "max_bad is 1.5, expected a share of the files from 0 to 1"),
+        (["corpus=kaldi", "source=[a]", "max_bad=0.5"], "max_bad: for corpus=folders|librispeech|musan|rirs_noises|"),
+        (["corpus=folders", "source=[a]", "eval_speakers=1"], "eval_speakers is 1, expected 2 or more, whose trials"),
+        (["corpus=folders", "source=[a]", "eval_speakers=-1"], "eval_speakers is -1, expected 2 or more, whose trials"),
     ],
 )  # fmt: skip
 def test_options_that_do_not_go_together(tmp_path, capsys, words, message):
@@ -291,3 +366,24 @@ def test_more_evaluation_speakers_than_there_are(tmp_path, folders, capsys):
     words = ["corpus=folders", "--source", str(folders), f"out={tmp_path}/data", "eval_speakers=5"]
     assert main(["prepare", *words]) == 1
     assert "eval_speakers is 5, which leaves none of 5 to train on" in capsys.readouterr().err
+
+
+def test_a_full_disk_leaves_no_half_of_a_table(tmp_path, folders, capsys, monkeypatch):
+    words = ["prepare", "corpus=folders", "--source", str(folders), f"out={tmp_path}/data", "draw_trials=true"]
+    written = []
+
+    def fill_up(descriptor: int) -> None:
+        written.append(descriptor)
+        if len(written) > 4:  # of two tables: each flushes its file and its folder
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("svtoolkit.atomic.os.fsync", fill_up)
+        assert main(words) == 1
+    message = (
+        f"error: {tmp_path}/data/spk2utt: No space left on device; check the path, its permissions and the free disk"
+    )
+    assert message in capsys.readouterr().err
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["utt2spk", "wav.scp"]
+    assert main(words) == 0
+    assert main(["validate", f"{tmp_path}/data"]) == 0

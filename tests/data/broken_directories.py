@@ -265,6 +265,16 @@ BROKEN = [
         segmented=True,
         name="cut",
     ),
+    Broken(
+        "unreadable-audio",
+        lambda data: (data.parent / "audio/bob-2.wav").write_bytes(
+            (data.parent / "audio/bob-2.wav").read_bytes()[:999]
+        ),
+        "wav.scp:5",
+        "its header announces: the file is cut off",
+        ("bob-2",),
+        name="cut wav",
+    ),
     Broken("truncated-audio", cut_off, "wav.scp:5", "its header says 3.00 s", ("bob-2",), also=("wrong-duration",)),
     Broken(
         "sample-rate",

@@ -211,3 +211,67 @@ def test_error_in_a_thread_reaches_the_caller():
         list(map_in_order(lambda number: 1 // number, [1, 0, 1], 2))
     with pytest.raises(UserError, match="jobs is 0, expected 1 or more"):
         map_in_order(abs, [1], 0)
+
+
+def announce(path: Path, size: int) -> Path:
+    """Change the number of bytes that the header of a WAV file announces."""
+    content = bytearray(path.read_bytes())
+    first = content.index(b"data") + 4
+    content[first : first + 4] = size.to_bytes(4, "little")
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("cut.wav", {}),
+        ("cut.wav", {"subtype": "PCM_24", "format": "WAVEX"}),
+        ("cut.wav", {"subtype": "FLOAT"}),
+        ("cut.wav", {"subtype": "MS_ADPCM"}),
+        ("cut.wav", {"format": "RF64"}),
+        ("cut.w64", {"format": "W64"}),
+        ("cut.aiff", {"format": "AIFF"}),
+        ("cut.au", {"format": "AU"}),
+    ],
+)
+def test_a_file_without_compression_that_is_cut_off_is_refused(name, options, tmp_path):
+    """libsndfile would take what is left of it for the whole."""
+    path = tmp_path / name
+    soundfile.write(path, np.random.default_rng(0).uniform(-0.1, 0.1, 2 * RATE), RATE, **options)
+    assert inspect_audio(path).seconds == pytest.approx(2, abs=0.1)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    message = rf"{name}: holds \d+ of the \d+ bytes of audio that its header announces: the file is cut off; copy or un"
+    with pytest.raises(UserError, match=message):
+        inspect_audio(path)
+    with pytest.raises(UserError, match="is cut off"):
+        read_audio(path, sample_rate=RATE, duration=0.1)
+
+
+def test_lengths_that_wav_headers_have_for_other_reasons(tmp_path):
+    path = write_noise(tmp_path / "noise.wav", RATE)
+    whole, size = read_audio(path, sample_rate=RATE), 2 * RATE
+    # Of pipes, of programs that count the header in, and of chunks behind the samples that are missing.
+    for stated in (0xFFFFFFFF, 0x80000000, 0x7FFFFFFF, 0x7FFFF000, size + 44):
+        np.testing.assert_array_equal(read_audio(announce(path, stated), sample_rate=RATE), whole)
+    with pytest.raises(UserError, match=f"holds {size} of the {size * 5 // 4} bytes of audio"):
+        read_audio(announce(path, size * 5 // 4), sample_rate=RATE)
+    announce(path, size).write_bytes(path.read_bytes()[:44])
+    with pytest.raises(UserError, match=f"holds 0 of the {size} bytes of audio"):
+        inspect_audio(path)
+
+
+def test_a_file_that_ends_before_its_header_says_is_refused_where_it_is_read(tmp_path):
+    """An MP3 file keeps the length in its header when it is cut off."""
+    if "MP3" not in soundfile.available_formats():
+        pytest.skip("this libsndfile is too old for MP3, the format whose header survives a cut")
+    path = write_noise(tmp_path / "cut.mp3", 3 * RATE)
+    whole = read_audio(path, sample_rate=RATE)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert inspect_audio(path).seconds == pytest.approx(3, abs=0.1)
+    stretch = read_audio(path, sample_rate=RATE, start=0.5, duration=0.5)
+    np.testing.assert_allclose(stretch, whole[8000:16000], atol=1e-5)
+    message = r"cut\.mp3: has no audio from \S* s on, its header says it is 3\.\d\d s long: the file is cut off; copy"
+    for beyond in ({}, {"start": 0.5, "duration": 2.0}, {"start": 2.0}):
+        with pytest.raises(UserError, match=message):
+            read_audio(path, sample_rate=RATE, **beyond)

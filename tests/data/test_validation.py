@@ -63,6 +63,18 @@ def test_missing_table(name, tmp_path):
     ]
 
 
+def test_shards_without_their_index(tmp_path):
+    """What is missing is the index, and no wav.scp."""
+    data = make_directory(tmp_path)
+    (data / "wav.scp").unlink()
+    (data / "shards.sha256").write_text(f"{'0' * 64}  shard-000000.tar\n")
+    missing = [fault for fault in validate(data).faults if fault.code == "missing-table"]
+    assert [fault.where for fault in missing] == ["shards.scp", "shards.scp"]
+    assert "copy it, or run `svt shard` again, which writes it last" in missing[0].message
+    with pytest.raises(UserError, match=r"shards\.scp: the file is missing, which finds the utterances in the shards"):
+        KaldiDir.read(data)
+
+
 def test_faults_add_up_and_do_not_depend_on_jobs(tmp_path):
     """One directory with many faults: all are listed, in the same order with any number of threads."""
     data = make_directory(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -66,6 +67,40 @@ def test_a_wrong_override_shows_before_anything_is_prepared(
     assert failed.returncode == 1
     assert [message for message in messages if message not in failed.stderr] == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bad_wav_is_named_and_may_be_left_out(corpora: Path, tmp_path: Path) -> None:
+    """Cut off, and of a speaker who is in no trial of the list."""
+    shutil.copytree(corpora / "vox1", tmp_path / "vox1")
+    cut = tmp_path / "vox1" / "dev" / "wav" / "id10001" / "-21Uxsk56VD" / "00000.wav"
+    cut.write_bytes(cut.read_bytes()[:5000])
+    places = ["--data-dir", tmp_path / "data", "--exp-dir", tmp_path / "exp", "--stop-stage", 1]
+    options = [*places, "--vox1", tmp_path / "vox1", *one_list(corpora)]
+    failed = recipe(corpora, *options, check=False)
+    assert failed.returncode == 1
+    assert f"1 of 20 files cannot be used, with max_bad=0 0 may be: {cut}: holds" in failed.stderr
+    listing = tmp_path / "data" / "vox1" / "bad_files.tsv"
+    assert f"id10001--21Uxsk56VD-00000\t{cut}\t" in listing.read_text()
+    recipe(corpora, *options, "prepare.max_bad=0.05")
+    assert len((tmp_path / "data" / "vox1" / "utt2spk").read_text().splitlines()) == 19
+
+
+def test_what_was_unpacked_later_is_listed(corpora: Path, tmp_path: Path) -> None:
+    places = ["--data-dir", tmp_path / "data", "--exp-dir", tmp_path / "exp", "--stop-stage", 1]
+    shutil.copytree(corpora / "vox2", tmp_path / "vox2")
+    late = tmp_path / "vox2" / "dev" / "aac" / "id00053"
+    video = next(folder for folder in sorted(late.iterdir()))
+    video.rename(tmp_path / "later")
+    options = [*places, "--vox2", tmp_path / "vox2", *one_list(corpora)]
+    recipe(corpora, *options)
+    listed = tmp_path / "data" / "vox2" / "utt2spk"
+    assert len(listed.read_text().splitlines()) == 22
+    (tmp_path / "later").rename(video)
+    recipe(corpora, *options)
+    assert len(listed.read_text().splitlines()) == 24
+    before = listed.stat().st_mtime_ns
+    recipe(corpora, *options)
+    assert listed.stat().st_mtime_ns == before
 
 
 def test_bad_corpora_end_the_first_stage(corpora: Path, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def recipe(corpora: Path, *arguments: object, check: bool = True) -> subprocess.
 
 def one_list(corpora: Path) -> list[str]:
     """Options: the shorter of the two lists alone."""
-    folder = corpora / "one list"
+    folder = corpora / "one's list"
     folder.mkdir(exist_ok=True)
     shutil.copy(corpora / "trials" / "veri_mini.txt", folder)
     return ["--trials", str(folder), "--other-trials"]

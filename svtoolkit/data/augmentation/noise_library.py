@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,6 +11,7 @@ import numpy as np
 from svtoolkit.data.audio import measure_durations, read_audio
 from svtoolkit.data.augmentation.reverberation import trim_response
 from svtoolkit.data.kaldi_dir import Utterance
+from svtoolkit.data.shards.location import is_there
 from svtoolkit.data.threads import map_in_order
 from svtoolkit.errors import UserError
 
@@ -57,7 +57,7 @@ class SoundFiles:
         silent = {row: utterance.path for row, utterance in enumerate(utterances) if utterance.duration is None}
         lengths = measure_durations(silent, jobs=jobs)
         known = [utterance.path for row, utterance in enumerate(utterances) if row not in silent]
-        found = map_in_order(os.path.exists, known, jobs)
+        found = map_in_order(is_there, known, jobs)
         missing = [path for path, exists in zip(known, found, strict=True) if not exists]
         if missing:
             raise UserError(

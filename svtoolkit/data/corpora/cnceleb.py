@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from svtoolkit.data.corpora.folders import Listed, audio_files, make_kaldi_dir, open_corpus, subfolders
+from svtoolkit.data.corpora.folders import Listed, Measure, audio_files, make_kaldi_dir, open_corpus, subfolders
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.threads import map_in_order
 from svtoolkit.data.trials import Trials
@@ -36,7 +36,9 @@ LAYOUT = "data/<speaker>/<genre>-<session>-<number>.flac"
 TRIAL_LIST = os.path.join("eval", "lists", "trials.lst")
 
 
-def prepare_cnceleb(folder: str | Path, *, part: str = "all", jobs: int = 1) -> KaldiDir:
+def prepare_cnceleb(
+    folder: str | Path, *, part: str = "all", jobs: int = 1, measure: Measure | None = None
+) -> KaldiDir:
     """Make a data directory of CN-Celeb1, CN-Celeb2 or both.
 
     Args:
@@ -44,6 +46,7 @@ def prepare_cnceleb(folder: str | Path, *, part: str = "all", jobs: int = 1) -> 
         part: ``dev``: the speakers to train on, those of dev.lst and all of CN-Celeb2; ``test``: the enrolment and test
             files of CN-Celeb1, for which ``read_cnceleb_trials`` has the trials; ``all``: all of data/.
         jobs: folders and headers read at a time.
+        measure: as for ``make_kaldi_dir``.
 
     Returns:
         the directory; utterance ids are <speaker>-<genre>-<session>-<number>, those of enrolment <speaker>-enroll.
@@ -63,7 +66,7 @@ def prepare_cnceleb(folder: str | Path, *, part: str = "all", jobs: int = 1) -> 
         raise UserError(f"{folder}: no audio of part={part} is there; expected {LAYOUT}")
     speakers = len({item.speaker for item in listed})
     log.info("cnceleb %s: %d speakers, %d utterances", part, speakers, len(listed))
-    return make_kaldi_dir(listed, jobs=jobs)
+    return make_kaldi_dir(listed, jobs=jobs, measure=measure)
 
 
 def read_cnceleb_trials(folder: str | Path, utterances: Iterable[str]) -> Trials:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +11,9 @@ from svtoolkit.data.audio import measure_durations
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.m4a import is_left_to_ffmpeg
 from svtoolkit.errors import UserError
+
+Measure = Callable[[Mapping[str, str]], dict[str, float]]
+"""Utterance -> file becomes utterance -> seconds; what it leaves out is left out of the data directory."""
 
 
 class Listed(NamedTuple):
@@ -33,9 +36,26 @@ def open_corpus(folder: str | Path, expected: str) -> str:
 
 
 def subfolders(folder: str) -> list[str]:
-    """Paths of the folders in a folder, sorted; hidden ones left out, links followed."""
+    """Paths of the folders in a folder, sorted; hidden ones left out, links followed.
+
+    Raises:
+        UserError: a link leads nowhere, as to a disk that is not there: what it stands for would be missing unseen.
+    """
     with os.scandir(folder) as entries:
-        return sorted(entry.path for entry in entries if not entry.name.startswith(".") and entry.is_dir())
+        shown = [entry for entry in entries if not entry.name.startswith(".")]
+    for entry in shown:
+        if entry.is_symlink():
+            refuse_broken_link(entry.path)
+    return sorted(entry.path for entry in shown if entry.is_dir())
+
+
+def refuse_broken_link(path: str | os.PathLike[str]) -> None:
+    """Raise a UserError if the path is a link to nothing, or one that leads to itself."""
+    if os.path.islink(path) and not os.path.exists(path):
+        raise UserError(
+            f"{path}: is a link to {os.readlink(path)}, which is not there; mount or restore what it stands for, or "
+            "remove the link"
+        )
 
 
 def audio_files(folder: str, extensions: Collection[str]) -> list[tuple[str, str]]:
@@ -45,23 +65,32 @@ def audio_files(folder: str, extensions: Collection[str]) -> list[tuple[str, str
         for entry in entries:
             stem, extension = os.path.splitext(entry.name)
             if extension.lower() in extensions and not stem.startswith("."):
-                found.append((stem, entry.path))
+                if entry.is_symlink():
+                    refuse_broken_link(entry.path)
+                if not entry.is_dir():
+                    found.append((stem, entry.path))
     return sorted(found)
 
 
-def audio_below(folder: str, extensions: Collection[str]) -> Iterator[tuple[str, str]]:
-    """The same of a folder and of all below it."""
+def audio_below(
+    folder: str, extensions: Collection[str], above: frozenset[str] = frozenset()
+) -> Iterator[tuple[str, str]]:
+    """The same of a folder and of all below it; a link to one of the folders that it lies in is not followed."""
+    path = os.path.realpath(folder)
+    if path in above:
+        return
     yield from audio_files(folder, extensions)
     for inner in subfolders(folder):
-        yield from audio_below(inner, extensions)
+        yield from audio_below(inner, extensions, above | {path})
 
 
-def make_kaldi_dir(listed: Iterable[Listed], *, jobs: int = 1) -> KaldiDir:
+def make_kaldi_dir(listed: Iterable[Listed], *, jobs: int = 1, measure: Measure | None = None) -> KaldiDir:
     """The data directory of some files, sorted by utterance.
 
     Args:
         listed: the files, with absolute paths.
         jobs: headers read at a time.
+        measure: what reads them; ``measure_durations``, which refuses files that are broken, if None.
 
     Returns:
         the directory; without durations where a file is left to FFmpeg, which would have to decode it for that.
@@ -78,9 +107,12 @@ def make_kaldi_dir(listed: Iterable[Listed], *, jobs: int = 1) -> KaldiDir:
             )
         files[item.utterance] = item
     paths = {utterance: files[utterance].path for utterance in sorted(files)}
-    to_decode = any(map(is_left_to_ffmpeg, paths.values()))
+    utt2dur: dict[str, float] = {}
+    if not any(map(is_left_to_ffmpeg, paths.values())):
+        utt2dur = measure_durations(paths, jobs=jobs) if measure is None else measure(paths)
+        paths = {utterance: paths[utterance] for utterance in utt2dur}
     return KaldiDir(
         wav_scp=paths,
         utt2spk={utterance: files[utterance].speaker for utterance in paths},
-        utt2dur={} if to_decode else measure_durations(paths, jobs=jobs),
+        utt2dur=utt2dur,
     )

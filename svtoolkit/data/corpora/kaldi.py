@@ -12,12 +12,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from svtoolkit.data.audio import measure_durations
+from svtoolkit.data.corpora.folders import Measure
 from svtoolkit.data.kaldi_dir import KaldiDir, Segment, make_absolute
 from svtoolkit.data.shards.location import is_there
 from svtoolkit.errors import UserError
 
 
-def prepare_kaldi(sources: Sequence[str | Path], root: str | Path | None = None, *, jobs: int = 1) -> KaldiDir:
+def prepare_kaldi(
+    sources: Sequence[str | Path],
+    root: str | Path | None = None,
+    *,
+    jobs: int = 1,
+    measure: Measure | None = None,
+) -> KaldiDir:
     """Read data directories and join them.
 
     Args:
@@ -25,6 +32,7 @@ def prepare_kaldi(sources: Sequence[str | Path], root: str | Path | None = None,
             several only if they share a file of that speaker, which shows that it is the same person.
         root: folder that relative paths are taken from; the working directory if None.
         jobs: headers read at a time, where a source has no utt2dur.
+        measure: as for ``make_kaldi_dir``; it may leave nothing out.
 
     Returns:
         the joined directory with absolute paths and all durations.
@@ -46,7 +54,7 @@ def prepare_kaldi(sources: Sequence[str | Path], root: str | Path | None = None,
         # Where one source has segments, whole recordings of the others become segments, too.
         whole = {utterance: Segment(utterance, 0.0, None) for utterance in part.utt2spk}
         joined.segments |= (part.segments or whole) if segmented else {}
-    _measure_missing(joined, jobs)
+    _measure_missing(joined, jobs, measure)
     return joined
 
 
@@ -108,16 +116,17 @@ def _files_of_speakers(kaldi_dir: KaldiDir) -> dict[str, set[Path]]:
     return files
 
 
-def _measure_missing(kaldi_dir: KaldiDir, jobs: int) -> None:
+def _measure_missing(kaldi_dir: KaldiDir, jobs: int, measure: Measure | None) -> None:
     """Fill in utt2dur: from the segment where it has an end, else from the header of the file."""
     open_ended = {}
     for utterance in kaldi_dir.utterances():
         utterance_id = utterance.utterance_id
         if utterance.duration is None:
-            open_ended[utterance_id] = utterance.path
+            open_ended[utterance_id] = str(utterance.path)
         else:
             kaldi_dir.utt2dur[utterance_id] = utterance.duration
-    for utterance_id, seconds in measure_durations(open_ended, jobs=jobs).items():
+    measured = measure_durations(open_ended, jobs=jobs) if measure is None else measure(open_ended)
+    for utterance_id, seconds in measured.items():
         offset = kaldi_dir.utterance(utterance_id).offset
         if seconds <= offset:
             raise UserError(

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from svtoolkit.data.audio import measure_durations
+from svtoolkit.data.corpora.folders import Listed, Measure, audio_files, make_kaldi_dir, open_corpus, subfolders
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.errors import UserError
 
+EXTENSIONS = (".flac",)
 LAYOUT = "<speaker>/<chapter>/<speaker>-<chapter>-<number>.flac"
 
 
-def prepare_librispeech(folder: str | Path, *, jobs: int = 1) -> KaldiDir:
+def prepare_librispeech(folder: str | Path, *, jobs: int = 1, measure: Measure | None = None) -> KaldiDir:
     """Make a data directory of LibriSpeech or a part of it.
 
     The utterance id is the name of the file without its extension; it begins with the speaker id and a dash, so that
@@ -27,14 +28,13 @@ def prepare_librispeech(folder: str | Path, *, jobs: int = 1) -> KaldiDir:
     Args:
         folder: a subset such as train-clean-100, or the folder of several subsets.
         jobs: headers read at a time.
+        measure: as for ``make_kaldi_dir``.
 
     Raises:
         UserError: no such folder or layout, an utterance in two subsets, files that cannot be read.
     """
-    top = Path(folder)
-    if not top.is_dir():
-        raise UserError(f"{top}: there is no such folder; expected a subset of LibriSpeech or the folder of several")
-    files = sorted(file for pattern in ("*/*/*.flac", "*/*/*/*.flac") for file in top.glob(pattern))
+    top = open_corpus(folder, "a subset of LibriSpeech or the folder of several")
+    files = [Path(path) for chapter in _chapters(top) for _, path in audio_files(chapter, EXTENSIONS)]
     if not files:
         raise UserError(f"{top}: no file is laid out as in LibriSpeech, [<subset>/]{LAYOUT}; give that folder")
     paths: dict[str, Path] = {}
@@ -48,9 +48,11 @@ def prepare_librispeech(folder: str | Path, *, jobs: int = 1) -> KaldiDir:
                 f"utterance {file.stem!r} is both {paths[file.stem]} and {file}; keep one, or prepare a single subset"
             )
         paths[file.stem] = file
-    paths = dict(sorted(paths.items()))
-    return KaldiDir(
-        wav_scp={utterance: str(file.absolute()) for utterance, file in paths.items()},
-        utt2spk={utterance: file.parent.parent.name for utterance, file in paths.items()},
-        utt2dur=measure_durations(paths, jobs=jobs),
-    )
+    listed = [Listed(utterance, file.parent.parent.name, str(file)) for utterance, file in paths.items()]
+    return make_kaldi_dir(listed, jobs=jobs, measure=measure)
+
+
+def _chapters(top: str) -> list[str]:
+    """Folders two and three levels below."""
+    speakers = [speaker for subset in subfolders(top) for speaker in subfolders(subset)]
+    return sorted(speakers + [chapter for speaker in speakers for chapter in subfolders(speaker)])

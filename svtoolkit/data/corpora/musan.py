@@ -14,7 +14,7 @@ import logging
 import os
 from pathlib import Path
 
-from svtoolkit.data.corpora.folders import Listed, audio_below, make_kaldi_dir, open_corpus
+from svtoolkit.data.corpora.folders import Listed, Measure, audio_below, make_kaldi_dir, open_corpus
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.errors import UserError
 
@@ -26,12 +26,13 @@ FILES = 2016
 """Of the whole corpus, as unpacked."""
 
 
-def prepare_musan(folder: str | Path, *, jobs: int = 1) -> KaldiDir:
+def prepare_musan(folder: str | Path, *, jobs: int = 1, measure: Measure | None = None) -> KaldiDir:
     """Make a data directory of MUSAN: the "speaker" is the category, the utterance id <category>-<name of the file>.
 
     Args:
         folder: that of the categories, or the one that holds musan/.
         jobs: headers read at a time.
+        measure: as for ``make_kaldi_dir``.
 
     Raises:
         UserError: no such folder or layout, two files of one name, files that cannot be read.
@@ -52,7 +53,7 @@ def prepare_musan(folder: str | Path, *, jobs: int = 1) -> KaldiDir:
         raise UserError(f"{top}: {found} hold no wav or flac; expected <category>/<source>/<file>.wav")
     verdict = "complete" if len(listed) == FILES else f"the whole corpus has {FILES}"
     log.info("musan: %d files: %s", len(listed), verdict)
-    return make_kaldi_dir(listed, jobs=jobs)
+    return make_kaldi_dir(listed, jobs=jobs, measure=measure)
 
 
 def _present(top: str) -> list[str]:

@@ -14,7 +14,7 @@ import logging
 import os
 from pathlib import Path
 
-from svtoolkit.data.corpora.folders import Listed, audio_files, make_kaldi_dir, open_corpus, subfolders
+from svtoolkit.data.corpora.folders import Listed, Measure, audio_files, make_kaldi_dir, open_corpus, subfolders
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.errors import UserError
 
@@ -30,7 +30,7 @@ EXTENSIONS = (".wav", ".flac")
 LAYOUT = f"{SIMULATED}/{{{','.join(ROOMS)}}}/Room<number>/<file>.wav and {REAL_FOLDER}/rir_list"
 
 
-def prepare_rirs_noises(folder: str | Path, *, jobs: int = 1) -> KaldiDir:
+def prepare_rirs_noises(folder: str | Path, *, jobs: int = 1, measure: Measure | None = None) -> KaldiDir:
     """Make a data directory of impulse responses: the "speaker" is smallroom, mediumroom, largeroom or real.
 
     The utterance id is <speaker>-<name of the file>: the simulated sizes use the same names.
@@ -38,6 +38,7 @@ def prepare_rirs_noises(folder: str | Path, *, jobs: int = 1) -> KaldiDir:
     Args:
         folder: that of simulated_rirs and real_rirs_isotropic_noises, or the one that holds RIRS_NOISES/.
         jobs: headers read at a time.
+        measure: as for ``make_kaldi_dir``.
 
     Raises:
         UserError: no such folder or layout, a file of rir_list that is missing, files that cannot be read.
@@ -52,7 +53,7 @@ def prepare_rirs_noises(folder: str | Path, *, jobs: int = 1) -> KaldiDir:
     counts = len(simulated), len(real)
     verdict = "complete" if counts == FILES else f"the whole corpus has {FILES[0]} and {FILES[1]}"
     log.info("rirs_noises: %d simulated and %d real impulse responses: %s", *counts, verdict)
-    return make_kaldi_dir(simulated + real, jobs=jobs)
+    return make_kaldi_dir(simulated + real, jobs=jobs, measure=measure)
 
 
 def _simulated(top: str) -> list[Listed]:

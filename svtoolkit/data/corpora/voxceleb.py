@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from svtoolkit.data.corpora.folders import Listed, audio_files, make_kaldi_dir, open_corpus, subfolders
+from svtoolkit.data.corpora.folders import Listed, Measure, audio_files, make_kaldi_dir, open_corpus, subfolders
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.threads import map_in_order
 from svtoolkit.errors import UserError
@@ -84,7 +84,9 @@ VOXCELEB2 = Corpus(
 )
 
 
-def prepare_voxceleb1(folder: str | Path, *, part: str = "all", jobs: int = 1) -> KaldiDir:
+def prepare_voxceleb1(
+    folder: str | Path, *, part: str = "all", jobs: int = 1, measure: Measure | None = None
+) -> KaldiDir:
     """Make a data directory of VoxCeleb1 or a part of it, and log whether it is complete.
 
     The utterance id is <speaker>-<video>-<number>, such as id10001-1zcIwhmdeo4-00001.
@@ -93,6 +95,7 @@ def prepare_voxceleb1(folder: str | Path, *, part: str = "all", jobs: int = 1) -
         folder: of the speakers, or one or two levels above.
         part: ``dev`` (1211 speakers), ``test`` (40 speakers) or ``all``.
         jobs: folders and headers read at a time.
+        measure: as for ``make_kaldi_dir``.
 
     Returns:
         the directory; without durations where a file is m4a, which ``svt convert`` measures.
@@ -100,15 +103,17 @@ def prepare_voxceleb1(folder: str | Path, *, part: str = "all", jobs: int = 1) -
     Raises:
         UserError: no such folder, layout or part, speakers of the other corpus, an utterance twice, broken files.
     """
-    return _prepare(VOXCELEB1, folder, part, jobs)
+    return _prepare(VOXCELEB1, folder, part, jobs, measure)
 
 
-def prepare_voxceleb2(folder: str | Path, *, part: str = "all", jobs: int = 1) -> KaldiDir:
+def prepare_voxceleb2(
+    folder: str | Path, *, part: str = "all", jobs: int = 1, measure: Measure | None = None
+) -> KaldiDir:
     """Make a data directory of VoxCeleb2 (``dev``: 5994 speakers, ``test``: 118); as ``prepare_voxceleb1``."""
-    return _prepare(VOXCELEB2, folder, part, jobs)
+    return _prepare(VOXCELEB2, folder, part, jobs, measure)
 
 
-def _prepare(corpus: Corpus, folder: str | Path, part: str, jobs: int) -> KaldiDir:
+def _prepare(corpus: Corpus, folder: str | Path, part: str, jobs: int, measure: Measure | None) -> KaldiDir:
     if part not in PARTS:
         raise UserError(f"part is {part!r}, expected one of {', '.join(PARTS)}")
     top = open_corpus(folder, f"{corpus.name}, unpacked")
@@ -135,7 +140,7 @@ def _prepare(corpus: Corpus, folder: str | Path, part: str, jobs: int) -> KaldiD
             f"expected {LAYOUT}.{{{','.join(extension[1:] for extension in EXTENSIONS)}}}"
         )
     _compare_sizes(corpus, part, listed)
-    return make_kaldi_dir(listed, jobs=jobs)
+    return make_kaldi_dir(listed, jobs=jobs, measure=measure)
 
 
 def _part_of(corpus: Corpus, speaker: str) -> str:

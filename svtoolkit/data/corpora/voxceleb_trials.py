@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from svtoolkit.data.tables import BYTE_ORDER_MARK
 from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
 
@@ -88,7 +89,7 @@ def read_voxceleb_trials(
     """Read a list of VoxCeleb1 and check that it is the official one.
 
     Args:
-        path: the list, plain or gzip; recognised by its content, whatever its name.
+        path: the list, plain or gzip; recognised by its content, whatever its name, also with line ends of Windows.
         utt2spk: utterance id -> speaker of the data directory that it is used with.
         allow_other: take any list of this form.
 
@@ -119,20 +120,22 @@ def _read(path: str | Path) -> bytes:
     if not file.is_file():
         raise UserError(f"{file}: there is no such trial list; expected lines {LINE_FORM}")
     content = file.read_bytes()
-    if not content.startswith(GZIP):
-        return content
     try:
-        return gzip.decompress(content)
+        text = gzip.decompress(content) if content.startswith(GZIP) else content
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{file}: cannot be decompressed ({error}); download it again") from error
+    if b"\0" in text:
+        raise UserError(f"{file}: is no UTF-8 text; save it as UTF-8, or download it again")
+    return text.removeprefix(BYTE_ORDER_MARK)
 
 
 def _recognise(content: bytes) -> OfficialList | None:
-    md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    sha256 = hashlib.sha256(content).hexdigest()
-    for official in OFFICIAL_LISTS:
-        if official.md5 == md5 and official.sha256 in (None, sha256):
-            return official
+    for text in (content, content.replace(b"\r\n", b"\n")):
+        md5 = hashlib.md5(text, usedforsecurity=False).hexdigest()
+        sha256 = hashlib.sha256(text).hexdigest()
+        for official in OFFICIAL_LISTS:
+            if official.md5 == md5 and official.sha256 in (None, sha256):
+                return official
     return None
 
 
@@ -165,7 +168,7 @@ def _parse(path: str | Path, content: bytes, utt2spk: Mapping[str, str], *, chec
 def _difference(path: str | Path, content: bytes, trials: int) -> str:
     """Why a list is none of the official ones."""
     of_that_name = [official for official in OFFICIAL_LISTS if official.file == Path(path).name.removesuffix(".gz")]
-    remedy = "download it again, or allow it as a list of your own with allow_other"
+    remedy = "download it again; other_trials=true takes it as a list of your own"
     if not of_that_name:
         names = ", ".join(official.file for official in OFFICIAL_LISTS)
         return f"is none of the lists of VoxCeleb1 ({names}), by its {trials} trials and its hash; {remedy}"

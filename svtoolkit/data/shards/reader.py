@@ -155,7 +155,7 @@ def _open(location: ShardLocation, remote: RemoteShards | None) -> _Archive:
         if cache is None:
             raise UserError(
                 f"{location.archive}: shards at a URL are read through a cache on disk, and none is set up; "
-                "name a folder for it, or copy the shards here"
+                "`svt train` has data.cache_dir for it, other commands need the shards on disk: copy them here"
             )
         archive = _Archive(cache.open(location.archive), cache)
     else:

@@ -12,6 +12,7 @@ from sounds import RATE, decaying, hiss, noise_utterances, shared_utterances, sm
 from svtoolkit.data.augmentation import ImpulseLibrary, NoiseLibrary, noise_library
 from svtoolkit.data.augmentation.noise_library import SPARE_SAMPLES
 from svtoolkit.data.kaldi_dir import KaldiDir
+from svtoolkit.data.shards.writer import write_shards
 from svtoolkit.errors import UserError
 
 
@@ -44,6 +45,24 @@ def test_it_is_built_from_a_data_directory(tmp_path):
         "noise": [0.5],
         "speech": [0.75],
     }
+
+
+def test_shards_are_taken_as_files_are(tmp_path):
+    utterances = noise_utterances(tmp_path / "audio", {"noise": [0.5], "speech": [0.75]})
+    listed = KaldiDir(
+        wav_scp={u.utterance_id: str(u.path) for u in utterances},
+        utt2spk={u.utterance_id: u.speaker for u in utterances},
+    )
+    write_shards(listed, tmp_path / "shards", per_shard=1, audio_format="original")
+    files = NoiseLibrary.build(listed.utterances())
+    shards = NoiseLibrary.build(KaldiDir.read(tmp_path / "shards").utterances())
+    assert shards.fingerprint() == files.fingerprint()
+    ours, theirs = (library.categories["speech"].read(0, 0.25, 1000, RATE) for library in (shards, files))
+    np.testing.assert_array_equal(ours, theirs)
+    rooms = ImpulseLibrary.build(KaldiDir.read(tmp_path / "shards").utterances())
+    np.testing.assert_array_equal(rooms.response(0, RATE), ImpulseLibrary.build(listed.utterances()).response(0, RATE))
+    (tmp_path / "shards" / "shard-000000.tar").unlink()
+    assert "there is no file" in refused(ImpulseLibrary.build, KaldiDir.read(tmp_path / "shards").utterances())
 
 
 def test_durations_of_the_tables_are_believed_and_others_measured(tmp_path, monkeypatch):

@@ -67,6 +67,15 @@ def test_file_that_is_not_named_by_its_folders(name, tmp_path):
         prepare_librispeech(tmp_path)
 
 
+def test_hidden_files_folders_named_like_files_and_upper_case(tmp_path):
+    write_utterance(tmp_path, NAMES[0]).rename(tmp_path / "19" / "198" / f"{NAMES[0]}.FLAC")
+    for hidden in (f"19/198/._{NAMES[0]}.flac", ".cache/198/19-198-0009.flac", "19/._198/x.flac"):
+        (tmp_path / hidden).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / hidden).write_text("no audio")
+    (tmp_path / "19" / "198" / "19-198-0001.flac").mkdir()
+    assert prepare_librispeech(tmp_path).wav_scp == {NAMES[0]: f"{tmp_path}/19/198/{NAMES[0]}.FLAC"}
+
+
 def test_nothing_there(tmp_path):
     with pytest.raises(UserError, match="there is no such folder; expected a subset of LibriSpeech"):
         prepare_librispeech(tmp_path / "gone")

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
+from m4a_material import write_m4a
 
+from svtoolkit.data.conversion import convert_corpus
 from svtoolkit.data.corpora.speaker_folders import audio_extensions, prepare_speaker_folders
+from svtoolkit.data.m4a import EXTENSIONS
 from svtoolkit.data.validation import validate
 from svtoolkit.errors import UserError
 
@@ -70,10 +74,10 @@ def test_links_are_followed_once(tmp_path):
 
 def test_extensions_follow_the_installed_library(monkeypatch):
     extensions = audio_extensions()
-    assert {"wav", "flac", "ogg", "aif", "aiff", "opus", "sph", "w64"} <= extensions
+    assert {"wav", "flac", "ogg", "aif", "aiff", "opus", "sph", "w64", "m4a", "aac", "webm"} <= extensions
     assert "raw" not in extensions, "samples without a header say neither rate nor type"
     monkeypatch.setattr(soundfile, "available_formats", lambda: {"WAV": "", "NIST": "", "RAW": ""})
-    assert audio_extensions() == {"wav", "nist", "sph"}
+    assert audio_extensions() - {extension[1:] for extension in EXTENSIONS} == {"wav", "nist", "sph"}
 
 
 @pytest.mark.parametrize(
@@ -88,6 +92,57 @@ def test_two_files_of_one_id(first, second, tmp_path):
     assert str(tmp_path / first) in str(error.value)
     assert str(tmp_path / second) in str(error.value)
     assert "would both be utterance" in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["one.m4a", "day 1/one.M4A", "one.aac", "one.mp4"])
+def test_what_is_left_to_ffmpeg_is_listed_and_measured_by_the_conversion(name, tmp_path):
+    """Listed by its name alone, as VoxCeleb2 is: its length is known only when it has been decoded."""
+    write_audio(tmp_path / "ann" / "two.wav")
+    (tmp_path / "bob" / name).parent.mkdir(parents=True)
+    (tmp_path / "bob" / name).touch()
+    kaldi_dir = prepare_speaker_folders(tmp_path)
+    utterance = "bob-" + "-".join(name.rpartition(".")[0].replace("/", " ").split())
+    assert kaldi_dir.wav_scp == {"ann-two": f"{tmp_path}/ann/two.wav", utterance: f"{tmp_path}/bob/{name}"}
+    assert kaldi_dir.utt2spk == {"ann-two": "ann", utterance: "bob"}
+    assert kaldi_dir.utt2dur == {}
+    (tmp_path / name.rpartition("/")[2]).touch()
+    with pytest.raises(UserError, match="audio outside a speaker folder"):
+        prepare_speaker_folders(tmp_path)
+
+
+def test_m4a_and_wav_become_files_of_one_kind(tmp_path):
+    samples = np.random.default_rng(0).uniform(-0.1, 0.1, 8000)
+    write_m4a(tmp_path / "speech" / "ann" / "one.m4a", samples)
+    write_audio(tmp_path / "speech" / "bob" / "two.wav", 4000)
+    prepare_speaker_folders(tmp_path / "speech").write(tmp_path / "data")
+    assert validate(tmp_path / "data").ok
+    converted = convert_corpus(tmp_path / "data", tmp_path / "converted")
+    assert converted.utt2dur == {"ann-one": 0.5, "bob-two": 0.25}
+
+
+@pytest.mark.parametrize("place", ["bob", "ann/day2"])
+def test_a_link_to_nothing_is_no_folder_that_may_be_missing(place, tmp_path):
+    write_audio(tmp_path / "ann" / "one.wav")
+    for target in ("/unmounted/bob", (tmp_path / place).name):
+        (tmp_path / place).symlink_to(target)
+        with pytest.raises(UserError, match=f"{place}: is a link to {target}, which is not there; mount or restore"):
+            prepare_speaker_folders(tmp_path)
+        (tmp_path / place).unlink()
+
+
+def test_a_folder_that_may_not_be_entered_is_not_passed_over(tmp_path, monkeypatch):
+    write_audio(tmp_path / "ann" / "one.wav")
+    (tmp_path / "ann" / "closed").mkdir()
+    scan = os.scandir
+
+    def refuse(path):
+        if os.fspath(path).endswith("closed"):
+            raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(PermissionError, match="closed"):
+        prepare_speaker_folders(tmp_path)
 
 
 def test_two_speakers_of_one_id(tmp_path):
@@ -115,9 +170,10 @@ def test_speaker_without_audio(tmp_path):
     (tmp_path / "bob").mkdir()
     with pytest.raises(UserError, match="bob: the speaker folder holds no audio; add some or remove it"):
         prepare_speaker_folders(tmp_path)
-    for name in ("one.m4a", "two.m4a", "list"):
+    for name in ("one.wma", "two.wma", "list"):
         (tmp_path / "bob" / name).write_text("x")
-    with pytest.raises(UserError, match=r"\(found 3 files: 2 with \.m4a, 1 with no extension\); add some or remove it"):
+    message = r"no audio that can be read \(found 3 files: 2 with \.wma, 1 with no extension\); add some or remove it"
+    with pytest.raises(UserError, match=message):
         prepare_speaker_folders(tmp_path)
 
 

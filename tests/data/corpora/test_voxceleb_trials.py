@@ -62,6 +62,19 @@ def test_an_official_list_is_known_by_its_content(name, compressed, official, tm
     assert read_trials(tmp_path / found).utterances == set(UTT2SPK)
 
 
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_an_official_list_that_passed_through_windows(mark, official, tmp_path):
+    path = tmp_path / "veri_test2.txt"
+    path.write_bytes(mark + CONTENT.replace("\n", "\r\n").encode())
+    found, trials = read_voxceleb_trials(path, UTT2SPK)
+    assert (found, len(trials)) == ("trials_O", 3)
+    path.write_bytes(mark + CONTENT.replace("\n", " \r\n").encode() + b"\r\n")
+    with pytest.raises(UserError, match="has md5"):
+        read_voxceleb_trials(path, UTT2SPK)
+    found, again = read_voxceleb_trials(path, UTT2SPK, allow_other=True)
+    assert (found, list(again.enrol), list(again.test)) == ("trials_veri_test2", list(trials.enrol), list(trials.test))
+
+
 def test_where_the_sha256_is_unknown_the_md5_decides(official, tmp_path):
     path = tmp_path / "list_test_all2.txt"
     path.write_text(CONTENT.replace("1 ", "1  "))
@@ -114,7 +127,8 @@ def test_a_list_of_one_s_own(official, tmp_path):
     path = tmp_path / "my pairs.txt"
     path.write_text("\n".join(CONTENT.splitlines()[:2]) + "\n\n")
     with pytest.raises(
-        UserError, match=r"is none of the lists of VoxCeleb1 \(veri_test2\.txt, .*\), by its 2 trials and"
+        UserError,
+        match=r"is none of the lists of VoxCeleb1 \(veri_test2\.txt, .*\), by its 2 trials and .*; other_trials=true",
     ):
         read_voxceleb_trials(path, UTT2SPK)
     name, trials = read_voxceleb_trials(path, UTT2SPK, allow_other=True)
@@ -157,6 +171,9 @@ def test_files_that_are_no_lists(tmp_path):
     (tmp_path / "empty.txt").write_text("\n\n")
     with pytest.raises(UserError, match=r"empty\.txt: the trial list is empty"):
         read_voxceleb_trials(tmp_path / "empty.txt", UTT2SPK)
+    (tmp_path / "utf16.txt").write_bytes(CONTENT.encode("utf-16"))
+    with pytest.raises(UserError, match=r"utf16\.txt: is no UTF-8 text; save it as UTF-8"):
+        read_voxceleb_trials(tmp_path / "utf16.txt", UTT2SPK)
     (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(CONTENT.encode())[:-12])
     with pytest.raises(UserError, match=r"cut\.txt\.gz: cannot be decompressed \(.*\); download it again"):
         read_voxceleb_trials(tmp_path / "cut.txt.gz", UTT2SPK)

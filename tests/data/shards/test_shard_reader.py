@@ -230,6 +230,8 @@ def test_an_unread_member_of_no_bytes(tmp_path):
 def test_a_url_without_a_cache():
     assert configure_remote(None) is None
     with pytest.raises(
-        UserError, match=r"^https://host/a.tar: shards at a URL are read through a cache on disk, and none"
+        UserError,
+        match=r"^https://host/a.tar: shards at a URL are read through a cache on disk, and none is set up; `svt train` "
+        r"has data\.cache_dir for it, other commands need the shards on disk: copy them here",
     ):
         read_member(ShardLocation("https://host/a.tar", 0, 1))
