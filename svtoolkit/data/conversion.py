@@ -24,6 +24,7 @@ from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
 from svtoolkit.data.m4a import import_av, is_left_to_ffmpeg
 from svtoolkit.data.output_folder import claim_folder, hold_alone, remove_leftovers
 from svtoolkit.data.processes import worker_processes
+from svtoolkit.data.tables import read_table, write_table
 from svtoolkit.data.trials import parse_trial, trial_lines
 from svtoolkit.data.validation import find_trials
 from svtoolkit.errors import UserError
@@ -37,6 +38,8 @@ AHEAD = 2
 """Batches that wait for each process: a million utterances need no thirty thousand futures."""
 CLAIM = "conversion.json"
 """What the files in the folder are like: others may not be mixed with them."""
+ORIGINS = "utt2source"
+"""Which audio the file of each utterance was made of."""
 LOCK = ".conversion.lock"
 """Held by the conversion that fills the folder."""
 
@@ -57,7 +60,8 @@ def convert_corpus(
 
     Trial lists are carried over as they are. Utterances that cannot be decoded stand with their reason in
     ``out/bad_files.tsv`` and are left out of the tables; a later run tries them again. Nothing is written below a name
-    before it is whole, so that any interruption can be continued with the same call; the result is the same.
+    before it is whole, so that any interruption can be continued with the same call; the result is the same. What was
+    converted before is kept, unless ``source`` now names other audio for it, or audio that was changed since.
 
     Args:
         source: the data directory; its audio may be of any format that ``open_audio`` reads, m4a included.
@@ -97,6 +101,7 @@ def convert_corpus(
             claim_folder(target / CLAIM, asdict(form), content="a conversion to")
             if alone:
                 remove_leftovers({os.path.dirname(task.target) for task in tasks})
+            _drop_others(target / ORIGINS, tasks)
             seconds, bad = _convert(tasks, form, jobs, max_bad, target, progress)
             return _write_directory(Path(source), target, kaldi_dir.utt2spk, tasks, seconds, bad)
 
@@ -134,6 +139,17 @@ def _full_disk_explained() -> Iterator[None]:
             f"{error.filename}: {error.strerror}; what was converted is kept: make room, or see what limits the size "
             "of files, and run the same command again"
         ) from error
+
+
+def _drop_others(origins: Path, tasks: Sequence[Task]) -> None:
+    """Delete files of an earlier conversion that were made of other audio than is asked for now."""
+    before = {utterance_id: value for utterance_id, (_, value) in read_table(origins, []).items()}
+    now = {task.utterance_id: task.origin for task in tasks}
+    for task in tasks:
+        if before.get(task.utterance_id, task.origin) != task.origin:
+            Path(task.target).unlink(missing_ok=True)
+    if before | now != before:
+        write_table(origins, before | now)
 
 
 def _convert(

@@ -35,6 +35,13 @@ class Task(NamedTuple):
     duration: float | None
     target: str
 
+    @property
+    def origin(self) -> str:
+        """The audio on one line."""
+        if self.duration is None and not self.start:
+            return self.source
+        return f"{self.source} from {self.start} s, {'to the end' if self.duration is None else f'{self.duration} s'}"
+
 
 class Converted(NamedTuple):
     """An utterance whose file is there, and its length."""
@@ -47,7 +54,7 @@ Outcome = Converted | BadFile
 
 
 def convert_all(tasks: Sequence[Task], form: Form) -> list[Outcome]:
-    """Convert some utterances; those whose file is there are measured alone.
+    """Convert some utterances; those whose file is there, and newer than its source, are measured alone.
 
     Raises:
         OSError: a file cannot be written.
@@ -57,7 +64,7 @@ def convert_all(tasks: Sequence[Task], form: Form) -> list[Outcome]:
 
 def _convert(task: Task, form: Form) -> Outcome:
     seconds = _measure(task.target, form)
-    if seconds is not None:
+    if seconds is not None and not _is_newer(task.source, task.target):
         return Converted(task.utterance_id, seconds)
     try:
         samples = read_audio(
@@ -89,3 +96,11 @@ def _measure(path: str, form: Form) -> float | None:
         return None
     ours = (info.samplerate, info.channels, info.subtype) == (form.sample_rate, 1, SUBTYPE)
     return info.frames / info.samplerate if ours and info.frames else None
+
+
+def _is_newer(source: str, target: str) -> bool:
+    """Whether the source was written after the file that was made of it; one that is gone was not."""
+    try:
+        return os.stat(source).st_mtime_ns > os.stat(target).st_mtime_ns
+    except OSError:
+        return False

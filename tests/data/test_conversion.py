@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -82,6 +84,40 @@ def test_segments_become_files(source, tmp_path):
         np.testing.assert_array_equal(soundfile.read(converted.wav_scp[name], dtype="int16")[0], expected)
     assert not (tmp_path / "out" / "segments").exists()
     assert converted.utt2dur == {"s0-a": 0.05, "s0-b": 0.1}
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_became_other_audio_is_converted_again(jobs, source, tmp_path):
+    out = tmp_path / "out"
+    first = convert_corpus(source, out)
+    times = {name: os.stat(path).st_mtime_ns for name, path in first.wav_scp.items()}
+    moved, repaired = "s0-v-0", "s1-v-1"
+    table = KaldiDir.read(source)
+    table.wav_scp[moved] = table.wav_scp["s2-v-2"]
+    table.write(source)
+    soundfile.write(table.wav_scp[repaired], voice(7, 7, 0.4), RATE)
+    os.utime(table.wav_scp[repaired], ns=(times[repaired] + 10**9,) * 2)
+    second = convert_corpus(source, out, jobs=jobs)
+    assert second.utt2dur == first.utt2dur | {moved: first.utt2dur["s2-v-2"], repaired: 0.4}
+    for name in (moved, repaired):
+        expected, _ = soundfile.read(table.wav_scp[name], dtype="int16")
+        np.testing.assert_array_equal(soundfile.read(second.wav_scp[name], dtype="int16")[0], expected)
+    again = {name for name, path in second.wav_scp.items() if os.stat(path).st_mtime_ns != times[name]}
+    assert again == {moved, repaired}
+
+
+def test_what_was_converted_outlives_its_source(source, tmp_path):
+    first = convert_corpus(source, tmp_path / "out")
+    shutil.rmtree(source / "original")
+    assert convert_corpus(source, tmp_path / "out") == first
+
+
+def test_another_stretch_is_converted_again(source, tmp_path):
+    recording = {"rec": KaldiDir.read(source).wav_scp["s0-v-0"]}
+    for end in (0.1, None, 0.15):
+        KaldiDir(recording, {"s0-a": "s0"}, {"s0-a": Segment("rec", 0.05, end)}).write(tmp_path / "cut")
+        converted = convert_corpus(tmp_path / "cut", tmp_path / "out")
+        assert converted.utt2dur == {"s0-a": pytest.approx((end or 0.2) - 0.05)}
 
 
 def test_paths_are_taken_from_the_root(source, tmp_path):
