@@ -140,17 +140,44 @@ def read_audio(
             )
         if channel is not None and not 0 <= channel < stream.channels:
             raise UserError(f"{path}: there is no channel {channel}, the file has {stream.channels} (counted from 0)")
-        begin = min(round(start * rate), stream.frames)
-        left = stream.frames - begin
-        wanted = left if duration is None else min(round(duration * rate), left)
-        samples = _read(stream, begin, wanted)
-        if wanted - len(samples) > TOLERANCE * rate:
-            raise UserError(
-                f"{path}: has no audio from {(begin + len(samples)) / rate:.2f} s on, its header says it is "
-                f"{stream.frames / rate:.2f} s long: the file is cut off; copy or unpack it again, or drop it"
-            )
+        samples = read_stretch(path, stream, start, duration)
     mono = samples if samples.ndim == 1 else np.ascontiguousarray(samples[:, channel or 0])
     return mono if rate == sample_rate else convert_rate(mono, rate, sample_rate)
+
+
+def read_stretch(
+    path: str | Path, stream: soundfile.SoundFile | DecodedAudio, start: float, duration: float | None
+) -> np.ndarray:
+    """Decode a stretch of a file that ``open_audio`` has just opened.
+
+    Args:
+        path: the file, for messages.
+        stream: not read from yet.
+        start, duration: in seconds, as for ``read_audio``.
+
+    Returns:
+        float32 samples in [-1, 1], (samples,), or (samples, channels) of several; fewer than asked for where the file
+        ends earlier.
+
+    Raises:
+        UserError: the file ends earlier than its header says.
+    """
+    rate = stream.samplerate
+    begin = min(round(start * rate), stream.frames)
+    left = stream.frames - begin
+    wanted = left if duration is None else min(round(duration * rate), left)
+    if begin:
+        stream.seek(begin)
+    if isinstance(stream, soundfile.SoundFile):
+        # After a read soundfile seeks to where it is anyway, for which libFLAC decodes again; not in what cannot seek.
+        stream.seekable = lambda: False
+    samples = stream.read(wanted, dtype="float32")
+    if wanted - len(samples) > TOLERANCE * rate:
+        raise UserError(
+            f"{path}: has no audio from {(begin + len(samples)) / rate:.2f} s on, its header says it is "
+            f"{stream.frames / rate:.2f} s long: the file is cut off; copy or unpack it again, or drop it"
+        )
+    return samples
 
 
 def measure_durations(paths: Mapping[Key, str | Path], *, jobs: int = 1) -> dict[Key, float]:
@@ -222,16 +249,6 @@ def _refuse_cut_off(path: str | Path, stream: soundfile.SoundFile) -> None:
             f"{path}: holds {found} of the {stated} bytes of audio that its header announces: the file is cut off; "
             "copy or unpack it again, or drop it from the list"
         )
-
-
-def _read(stream: soundfile.SoundFile | DecodedAudio, begin: int, count: int) -> np.ndarray:
-    """A stretch that lies within a stream which was just opened: float32, (count,), or (count, channels) of several."""
-    if begin:
-        stream.seek(begin)
-    if isinstance(stream, soundfile.SoundFile):
-        # After a read soundfile seeks to where it is anyway, for which libFLAC decodes again; not in what cannot seek.
-        stream.seekable = lambda: False
-    return stream.read(count, dtype="float32")
 
 
 def _unreadable(path: str | Path, error: Exception) -> UserError:

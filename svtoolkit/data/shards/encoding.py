@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from svtoolkit.data.audio import convert_rate, inspect_audio, open_audio
+from svtoolkit.data.audio import convert_rate, inspect_audio, open_audio, read_stretch
 from svtoolkit.data.kaldi_dir import Utterance
 from svtoolkit.data.pcm16 import encode_pcm16
 from svtoolkit.errors import UserError
@@ -81,11 +81,11 @@ def _decode(utterance: Utterance, settings: AudioSettings) -> tuple[np.ndarray, 
         channel = settings.channel or 0
         if channel >= stream.channels:
             raise UserError(f"{utterance.path}: there is no channel {channel}, the file has {stream.channels}")
-        # Rounded as in ``read_audio``.
-        stream.seek(min(round(utterance.offset * rate), stream.frames))
-        seconds = None if utterance.whole_file else utterance.duration
-        count = -1 if seconds is None else round(seconds * rate)
-        samples = np.ascontiguousarray(stream.read(count, dtype="float32", always_2d=True)[:, channel])
+        samples = read_stretch(
+            utterance.path, stream, utterance.offset, None if utterance.whole_file else utterance.duration
+        )
+    if samples.ndim > 1:
+        samples = np.ascontiguousarray(samples[:, channel])
     if settings.sample_rate is None or settings.sample_rate == rate:
         return samples, rate
     return convert_rate(samples, rate, settings.sample_rate), settings.sample_rate

@@ -95,6 +95,16 @@ def test_an_empty_segment_is_a_bad_file(tmp_path):
             write_shards(empty, tmp_path / audio_format, audio_format=audio_format, max_bad=0)
 
 
+def test_a_recording_that_ends_before_its_header_says_is_a_bad_file(tmp_path):
+    if "MP3" not in soundfile.available_formats():
+        pytest.skip("this libsndfile is too old for MP3, the format whose header survives a cut")
+    path = tmp_path / "cut.mp3"
+    soundfile.write(path, noise("a-1", 3 * RATE), RATE)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(UserError, match=r"allows 0: .*cut\.mp3: has no audio from \S* s on, .*the file is cut off"):
+        write_shards(KaldiDir({"a-1": str(path)}, {"a-1": "a"}), tmp_path / "out", max_bad=0)
+
+
 @pytest.mark.parametrize("broken", [np.nan, -np.inf])
 def test_samples_that_are_no_numbers_are_a_bad_file(broken, tmp_path):
     path = tmp_path / "tape.wav"
