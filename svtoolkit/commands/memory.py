@@ -43,6 +43,8 @@ def _as_json(config: MemoryCommandConfig, memory: StepMemory) -> str:
         "frames": config.frames,
         "num_bins": config.num_bins,
         "batch_size": config.batch_size,
+        "devices": config.devices,
+        "shard": config.loss.shard,
         "precision": config.precision,
         "num_classes": config.num_classes,
         "channels_last": config.channels_last,
@@ -57,11 +59,13 @@ def _as_json(config: MemoryCommandConfig, memory: StepMemory) -> str:
 
 def _as_table(config: MemoryCommandConfig, memory: StepMemory) -> str:
     report = memory.whole
+    shares = f" in {config.devices} shares" if config.loss.shard else ""
+    whose = f" of one of {config.devices} devices" if config.devices > 1 else ""
     how = "foreseen" if report.allocator is None else "measured"
     lines = [
         f"{config.model.name}, {memory.strategy} activations, {config.precision}, loss={config.loss.name} over "
-        f"{config.num_classes} classes, optim={config.optim.name}: a step on {config.batch_size} x {config.frames} "
-        f"frames of {config.num_bins} bins, {how}",
+        f"{config.num_classes} classes{shares}, optim={config.optim.name}: a step{whose} on {config.batch_size} x "
+        f"{config.frames} frames of {config.num_bins} bins, {how}",
         "",
         f"{'MiB':<16} {'at the peak':>12} {'share':>8} {'highest':>12}",
         *(_row(report, kind) for kind in KINDS if kind in ALWAYS_SHOWN or report.highest[kind]),

@@ -198,7 +198,9 @@ class MemoryCommandConfig:
 
     frames: int = 200
     batch_size: int = 64
-    """Utterances that are in memory at once."""
+    """Utterances that are in memory at once, on each device."""
+    devices: int = 1
+    """That train together, of which this is the memory of one."""
     precision: str = "fp32"
     num_classes: int = 17982
     """Training speakers x speeds."""

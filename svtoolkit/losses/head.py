@@ -36,6 +36,10 @@ class ClassificationHead(nn.Module):
         self.weight = nn.Parameter(torch.empty(num_classes, embedding_dim))
         nn.init.xavier_uniform_(self.weight)
 
+    @property
+    def num_classes(self) -> int:
+        return len(self.weight)
+
     def similarities(self, embeddings: Tensor) -> Tensor:
         """Hook: (batch, embedding_dim) -> (batch, classes); cosines unless a subclass says otherwise."""
         return F.linear(F.normalize(embeddings), F.normalize(self.weight))

@@ -76,13 +76,18 @@ class ShardedHead(nn.Module):
         super().__init__()
         self.local = head
         self.share = share
-        self._mesh: DeviceMesh | None = None  # made where the first embeddings are
+        self._mesh: DeviceMesh | None = None
         for name, tensor in head.state_dict(keep_vars=True).items():
             if tensor.shape[:1] != (share.num_classes,):
                 raise ValueError(f"{name} is {tuple(tensor.shape)}, expected a row for each of {share.num_classes}")
             tensor.data = tensor.data[share.start : share.stop].clone()
         for parameter in head.parameters():
             parameter.register_hook(lambda gradient: gradient / share.size)
+
+    @property
+    def num_classes(self) -> int:
+        """Of the whole head."""
+        return self.share.num_classes
 
     @property
     def margin(self) -> float:
@@ -92,6 +97,13 @@ class ShardedHead(nn.Module):
     @margin.setter
     def margin(self, value: float) -> None:
         self.local.margin = value
+
+    def connect(self, device_type: str) -> None:
+        """Where all are: what embeddings travel over. ``forward`` does it itself; FakeTensorMode has no room for it."""
+        from torch.distributed.device_mesh import DeviceMesh  # a second to import
+
+        assert dist.group.WORLD is not None
+        self._mesh = DeviceMesh.from_group(dist.group.WORLD, device_type)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> HeadOutput:
         """Of one's own crops: (batch, embedding_dim), (batch,) int64, classes of the whole -> as of a whole head."""
@@ -114,12 +126,10 @@ class ShardedHead(nn.Module):
 
     def _gather(self, rows: Tensor) -> Tensor:
         """(batch, n) -> (processes x batch, n); the gradient of a row is the sum of what all processes found."""
-        from torch.distributed.device_mesh import DeviceMesh  # both take a second to import
-        from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+        from torch.distributed.tensor import DTensor, Partial, Replicate, Shard  # a second to import
 
         if self._mesh is None:
-            assert dist.group.WORLD is not None
-            self._mesh = DeviceMesh.from_group(dist.group.WORLD, rows.device.type)
+            self.connect(rows.device.type)
         whole = DTensor.from_local(rows, self._mesh, [Shard(0)], run_check=False).redistribute(placements=[Replicate()])
         return whole.to_local(grad_placements=[Partial()])
 

@@ -13,6 +13,7 @@ from svtoolkit.memory.ledger import Change, MemoryLedger
 from svtoolkit.memory.step_report import (
     ACTIVATIONS,
     BACKWARD,
+    BUCKETS,
     BUFFERS,
     FORWARD,
     GRADIENTS,
@@ -32,6 +33,7 @@ def measure_step(
     forward: Callable[[], Tensor],
     *,
     inputs: Sequence[Tensor] = (),
+    buckets: Sequence[Tensor] = (),
     optimizer: torch.optim.Optimizer | None = None,
     backward: Callable[[Tensor], object] = Tensor.backward,
     update: Callable[[], object] | None = None,
@@ -48,6 +50,7 @@ def measure_step(
         modules: what is trained, all on one device; weights and buffers are theirs.
         forward: the forward pass up to the loss.
         inputs: the batch that ``forward`` works on.
+        buckets: in which the gradients of replicas are added up.
         optimizer: its state is recognised in it; without one the step ends with the gradients.
         backward: of the loss.
         update: of the weights; default ``optimizer.step``.
@@ -58,7 +61,7 @@ def measure_step(
     device = next(parameter.device for module in modules for parameter in module.parameters())
     step = _Step(modules, forward, backward, update or (optimizer.step if optimizer else lambda: None), progress)
     with MemoryLedger(device.type, block=block) as ledger:
-        labels = _Labels(ledger, modules, inputs, optimizer)
+        labels = _Labels(ledger, modules, {INPUT: inputs, BUCKETS: buckets}, optimizer)
         labels.note()
         for _ in range(warm_up):
             for _ in step.phases():
@@ -123,12 +126,12 @@ class _Labels:
         self,
         ledger: MemoryLedger,
         modules: Sequence[nn.Module],
-        inputs: Iterable[Tensor],
+        given: Mapping[str, Sequence[Tensor]],
         optimizer: torch.optim.Optimizer | None,
     ) -> None:
         self.ledger = ledger
         self.modules = modules
-        self.inputs = inputs
+        self.given = given
         self.optimizer = optimizer
         self._kinds: dict[int, str] = {}
         self._stored: set[int] = set()
@@ -138,7 +141,8 @@ class _Labels:
         parameters = [parameter for module in self.modules for parameter in module.parameters()]
         self._label(WEIGHTS, parameters)
         self._label(BUFFERS, [buffer for module in self.modules for buffer in module.buffers()])
-        self._label(INPUT, self.inputs)
+        for kind, tensors in self.given.items():
+            self._label(kind, tensors)
         self._label(OPTIMIZER_STATE, _tensors_of_optimizer(self.optimizer))
         self._label(GRADIENTS, [parameter.grad for parameter in parameters if parameter.grad is not None])
 

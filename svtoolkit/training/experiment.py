@@ -26,12 +26,12 @@ from svtoolkit.optim import LearningRateSchedule
 from svtoolkit.scoring.extraction import EmbeddingExtractor
 from svtoolkit.training.assembly import Trainable, build_trainable
 from svtoolkit.training.exp_dir import CHECKPOINTS, LOGS, VALIDATION, find_state, log_file, open_history, write_config
-from svtoolkit.training.fitting import card_bytes, fit_micro_batch, try_pass
-from svtoolkit.training.initialisation import read_start, speakers_digest
+from svtoolkit.training.fitting import card_bytes, fit_micro_batch, ran_out, try_pass
+from svtoolkit.training.initialisation import Start, choose_classes, read_start, speakers_digest
 from svtoolkit.training.loader import load_crops
 from svtoolkit.training.loop import Plan, TrainingLoop
 from svtoolkit.training.replication import synchronise_batch_norm
-from svtoolkit.training.settings import check_settings
+from svtoolkit.training.settings import check_settings, micro_batch_of
 from svtoolkit.training.step import OptimizerStep
 from svtoolkit.training.training_data import TrainingData
 from svtoolkit.training.validation import Validation
@@ -70,6 +70,12 @@ def train(config: TrainConfig, world: World = ALONE) -> int | None:
         batches = experiment.batches()
         try:
             return loop.run(batches, history)
+        except torch.OutOfMemoryError as error:
+            limit = card_bytes(experiment.device)
+            if limit is None:
+                raise
+            micro_batch, classes = experiment.sampler.micro_batch, experiment.step.head.num_classes
+            raise ran_out(config, loop.finished_steps, micro_batch, classes, world, limit) from error
         finally:
             batches.close()
             if history is not None:
@@ -100,9 +106,10 @@ class Experiment:
         settings = config.trainer
         self.device = choose_device(settings.device) if world.size == 1 else world.device
         autocast(self.device, settings.precision)  # refuses an unknown precision before any work
-        self.data = TrainingData(config)
+        start = read_start(config) if state is None else None
         share = share_of(settings.batch_size, world.size)
-        micro_batch = share if settings.micro_batch is None else settings.micro_batch
+        self.data = TrainingData(config)
+        micro_batch = micro_batch_of(settings, share)
         self.sampler = BatchSampler(
             len(self.data.training_set),
             batch_size=settings.batch_size,
@@ -115,7 +122,7 @@ class Experiment:
         self.plan = self._plan()
         self.sampler.total_steps = self.plan.total_steps
         self.front_end = self._build_front_end().to(self.device)
-        trainable = self._build_trainable(state)
+        trainable = self._build_trainable(start, state)
         self.step = self._build_step(trainable, micro_batch)
         micro_batch = self._fit(micro_batch)
         self.loop = TrainingLoop(
@@ -171,12 +178,12 @@ class Experiment:
         except (ImportError, ValueError) as error:
             raise UserError(f"features cannot be computed: {error}") from error
 
-    def _build_trainable(self, state: dict[str, Any] | None) -> Trainable:
+    def _build_trainable(self, start: Start | None, state: dict[str, Any] | None) -> Trainable:
         config = self.config
-        start = read_start(config, self.data.training_set) if state is None else None
-        num_classes = (
-            start.num_classes if start is not None else None if state is None else len(state["head"]["weight"])
-        )
+        num_classes = None if state is None else len(state["head"]["weight"])
+        if start is not None:
+            start = choose_classes(start, config, self.data.training_set)
+            num_classes = start.num_classes
         trainable = build_trainable(
             config.model,
             config.memory,
@@ -216,9 +223,13 @@ class Experiment:
         if limit is None:
             return micro_batch
         samples = self.front_end.num_samples(self.config.data.crop_frames)
-        classes = self.data.training_set.num_classes
         fitting = fit_micro_batch(
-            self.config, micro_batch, classes, self.world, lambda crops: try_pass(self.step, samples, crops), limit
+            self.config,
+            micro_batch,
+            self.step.head.num_classes,
+            self.world,
+            lambda crops: try_pass(self.step, samples, crops),
+            limit,
         )
         self.sampler.micro_batch = fitting
         self.step.accumulation *= micro_batch // fitting

@@ -19,7 +19,7 @@ from svtoolkit.config import (
 )
 from svtoolkit.device import autocast
 from svtoolkit.errors import UserError
-from svtoolkit.losses import ClassificationHead
+from svtoolkit.losses.sharded import ShardedHead
 from svtoolkit.models.registry import NETWORKS
 from svtoolkit.models.revnet import DFRevNetSpec, RevNetSpec
 from svtoolkit.training.memory_prediction import predict_memory
@@ -72,7 +72,7 @@ def fit_micro_batch(
     if micro_batch % 2 == 0 and _fits(attempt, half, world):
         log.warning(
             "%d crops at once do not fit into the memory of the card: going on with %d, accumulated twice as often; "
-            "the effective batch stays %d (set trainer.micro_batch=%d to say so)",
+            "the effective batch stays %d (a run that begins anew may set trainer.micro_batch=%d)",
             micro_batch, half, config.trainer.batch_size, half,
         )  # fmt: skip
         return half
@@ -80,6 +80,19 @@ def fit_micro_batch(
     raise UserError(
         f"{config.model.name}: {tried} of {config.data.crop_frames} frames fit into the {limit / GIB:.1f} GiB of "
         f"the card; {_advice(config, micro_batch, num_classes, world, limit)}"
+    )
+
+
+def ran_out(config: TrainConfig, step: int, micro_batch: int, num_classes: int, world: World, limit: int) -> UserError:
+    """What to say where memory runs out in the middle of a run, although it was enough for a try.
+
+    Args:
+        step: the last one that was finished; the others as for ``fit_micro_batch``.
+    """
+    return UserError(
+        f"{config.model.name}: the {limit / GIB:.1f} GiB of the card ran out after step {step}, with {micro_batch} "
+        f"crops of {config.data.crop_frames} frames at once; if something else used the card, the same command goes on "
+        f"from the newest state; a run that begins anew: {_advice(config, micro_batch, num_classes, world, limit)}"
     )
 
 
@@ -95,7 +108,8 @@ def _advice(config: TrainConfig, micro_batch: int, num_classes: int, world: Worl
 def try_pass(step: OptimizerStep, samples: int, micro_batch: int) -> None:
     """Forward and backward pass of a micro-batch of noise, with room for the optimizer's state; changes nothing.
 
-    Each process tries by itself: the gradients are not shared, and of a head in shares the comparison is left out.
+    Each process tries by itself: gradients are not shared, and a head in shares compares as many copies of its own
+    embeddings as it would get from all.
 
     Raises:
         torch.OutOfMemoryError: it does not fit.
@@ -109,9 +123,13 @@ def try_pass(step: OptimizerStep, samples: int, micro_batch: int) -> None:
             features = step.front_end(waveforms)
         with autocast(step.device, step.precision):
             embeddings = step.network(features)
-        is_whole = isinstance(step.head, ClassificationHead)
-        loss = step.head(embeddings, labels).losses.sum() if is_whole else embeddings.float().square().sum()
-        loss.backward()
+        if isinstance(step.head, ShardedHead):
+            everyone, labels = (rows.repeat_interleave(step.world.size, dim=0) for rows in (embeddings, labels))
+            output = step.head.local(everyone, labels)
+        else:
+            output = step.head(embeddings, labels)
+        output.losses.sum().backward()
+        del output
         moments = 0 if step.optimizer.state else MOMENTS.get(type(step.optimizer), 0)
         room = [torch.empty_like(parameter) for parameter in step.parameters for _ in range(moments)]
         del room
@@ -140,13 +158,14 @@ def ways_out(config: TrainConfig, micro_batch: int, num_classes: int, world: Wor
         frames=config.data.crop_frames,
         batch_size=micro_batch,
         precision=config.trainer.precision,
-        num_classes=-(-num_classes // world.size) if config.loss.shard else num_classes,
+        devices=world.size,
+        num_classes=num_classes,
         num_bins=config.features.num_bins,
         channels_last=config.trainer.channels_last,
         device="cpu",
         model=config.model,
         memory=config.memory,
-        loss=replace(config.loss, shard=False),
+        loss=config.loss,
         optim=config.optim,
     )
     return [(words, predict_memory(changed).whole.peak_bytes) for words, changed in _changes(step)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,12 @@ class Start:
     Attributes:
         network: weights of the whole network.
         head: weights of the classification head; None: new ones.
+        speakers: digest of those that its classes stand for.
     """
 
     network: dict[str, Tensor]
     head: dict[str, Tensor] | None
+    speakers: str | None = None
 
     @property
     def num_classes(self) -> int | None:
@@ -72,11 +74,13 @@ def speakers_digest(training_set: TrainingSet) -> str:
     return hashlib.sha256("\n".join(training_set.speakers).encode()).hexdigest()
 
 
-def read_start(config: TrainConfig, training_set: TrainingSet) -> Start | None:
-    """Read what ``init_from`` and ``init_head`` ask for; None where they ask for nothing.
+def read_start(config: TrainConfig) -> Start | None:
+    """Read what ``init_from`` and ``init_head`` ask for, a head with all its classes; None where they ask for nothing.
+
+    It needs no data, so that what is wrong is said before they are read.
 
     Raises:
-        UserError: an unknown word, a model that is not there, or one of another network, other features or speakers.
+        UserError: an unknown word, a model that is not there, or one of another network, other features or speeds.
     """
     if config.init_head not in HEADS:
         raise UserError(f"init_head is {config.init_head!r}, expected one of {', '.join(HEADS)}")
@@ -92,13 +96,35 @@ def read_start(config: TrainConfig, training_set: TrainingSet) -> Start | None:
             "found a released model, which has none: give that folder, or init_head=new"
         )
     weights = _read_network(config, origin, is_run)
-    head = None if config.init_head == "new" else _read_head(config, training_set, origin)
+    head, speakers = (None, None) if config.init_head == "new" else _read_head(config, origin)
     log.info(
         "begins with the weights of %s, %s head",
         origin,
         {"new": "a new", "keep": "its", "cut": "its cut"}[config.init_head],
     )
-    return Start(weights, head)
+    return Start(weights, head, speakers)
+
+
+def choose_classes(start: Start, config: TrainConfig, training_set: TrainingSet) -> Start:
+    """The same with the classes that ``init_head`` asks for.
+
+    Raises:
+        UserError: the head is of other training speakers.
+    """
+    if start.head is None:
+        return start
+    origin = Path(str(config.init_from))
+    if start.speakers != speakers_digest(training_set):
+        raise UserError(
+            f"{origin}: its head is of other training speakers than data.train={config.data.train} "
+            f"with validation.speakers={config.validation.speakers} and seed={config.seed}; "
+            "give the same, or use init_head=new"
+        )
+    if config.init_head == "keep":
+        return start
+    speakers = len(training_set.speakers)
+    first = _speeds_of(origin).index(1.0) * speakers
+    return replace(start, head={name: rows[first : first + speakers].clone() for name, rows in start.head.items()})
 
 
 def _read_network(config: TrainConfig, origin: Path, is_run: bool) -> dict[str, Tensor]:
@@ -125,33 +151,33 @@ def _refuse_differences(folder: Path, section: str, found: dict[str, Any], wante
         )
 
 
-def _read_head(config: TrainConfig, training_set: TrainingSet, origin: Path) -> dict[str, Tensor]:
-    """The head of the run's newest state, all of it or the classes of speed 1."""
-    found = load_latest_state(origin / CHECKPOINTS)
-    if found is None:
-        raise UserError(f"{origin / CHECKPOINTS}: holds no state of the run; use init_head=new")
-    state = found[1]
-    if state["facts"].get("speakers") != speakers_digest(training_set):
+def _read_head(config: TrainConfig, origin: Path) -> tuple[dict[str, Tensor], str | None]:
+    """The head of the run's newest state, and the digest of its speakers."""
+    trained, speeds = _speeds_of(origin), [float(speed) for speed in config.data.speeds]
+    if config.init_head == "keep" and speeds != trained[: len(speeds)]:
         raise UserError(
-            f"{origin}: its head is of other training speakers than data.train={config.data.train} "
-            f"with validation.speakers={config.validation.speakers} and seed={config.seed}; "
-            "give the same, or use init_head=new"
+            f"data.speeds is {speeds}, and the head of {origin} was trained at {trained}; "
+            "init_head=keep needs the same, or the first of them"
         )
-    trained = [
-        float(speed) for speed in yaml.safe_load((origin / CONFIG).read_text(encoding="utf-8"))["data"]["speeds"]
-    ]
-    speeds, speakers = [float(speed) for speed in config.data.speeds], len(training_set.speakers)
-    if config.init_head == "keep":
-        if speeds != trained[: len(speeds)]:
-            raise UserError(
-                f"data.speeds is {speeds}, and the head of {origin} was trained at {trained}; "
-                "init_head=keep needs the same, or the first of them"
-            )
-        return dict(state["head"])
-    if speeds != [1.0] or 1.0 not in trained:
+    if config.init_head == "cut" and (speeds != [1.0] or 1.0 not in trained):
         raise UserError(
             f"data.speeds is {speeds}, and the head of {origin} was trained at {trained}; "
             "init_head=cut keeps the classes of speed 1 alone: set data.speeds=[1.0]"
         )
-    first = trained.index(1.0) * speakers
-    return {name: tensor[first : first + speakers].clone() for name, tensor in state["head"].items()}
+    found = load_latest_state(origin / CHECKPOINTS)
+    if found is None:
+        raise UserError(f"{origin / CHECKPOINTS}: holds no state of the run; use init_head=new")
+    state = found[1]
+    return dict(state["head"]), state["facts"].get("speakers")
+
+
+def _speeds_of(origin: Path) -> list[float]:
+    """That a run trains at, in the order of its classes."""
+    try:
+        content = yaml.safe_load((origin / CONFIG).read_text(encoding="utf-8"))
+        return [float(speed) for speed in content["data"]["speeds"]]
+    except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{origin / CONFIG}: is not the configuration of a run, which says at what speeds its head was trained; "
+            "restore it, or use init_head=new"
+        ) from error

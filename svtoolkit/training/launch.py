@@ -11,7 +11,10 @@ import socket
 import threading
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
@@ -91,24 +94,30 @@ def _start_processes(config: TrainConfig) -> int | None:
     processes: list[SpawnProcess] = []
     answers: list[Connection] = []
     try:
-        for rank in range(count):
-            ours, theirs = context.Pipe(duplex=False)
-            place = Place(rank, count, rank, count)
-            process = context.Process(target=_run_process, args=(config, place, port, theirs), name=f"rank {rank}")
-            process.start()
-            theirs.close()
-            processes.append(process)
-            answers.append(ours)
-        with _SignalsHandedOn(processes):
-            return _outcome(processes, answers)
+        with _SignalsHandedOn(processes) as signals:
+            with _signals_held_back():
+                for rank in range(count):
+                    ours, theirs = context.Pipe(duplex=False)
+                    place = Place(rank, count, rank, count)
+                    arguments = (config, place, port, theirs)
+                    process = context.Process(target=_run_process, args=arguments, name=f"rank {rank}")
+                    process.start()
+                    theirs.close()
+                    processes.append(process)
+                    answers.append(ours)
+            found = _answers(processes, answers)
     finally:
         for process in processes:
             process.kill()
             process.join()
+    for number in signals.handed_on:
+        if ("died", -number) in found.values():  # there was nothing to save yet
+            os.kill(os.getpid(), number)
+    return _outcome(found, count)
 
 
-def _outcome(processes: list[SpawnProcess], answers: list[Connection]) -> int | None:
-    """What all answered, or the first thing that went wrong, a user's error before any other."""
+def _answers(processes: list[SpawnProcess], answers: list[Connection]) -> dict[int, tuple[str, Any]]:
+    """Rank -> what became of it, in the order in which they ended; without those that others wait for in vain."""
     found: dict[int, tuple[str, Any]] = {}
     failed_at: float | None = None
     pending = dict(enumerate(processes))
@@ -124,11 +133,16 @@ def _outcome(processes: list[SpawnProcess], answers: list[Connection]) -> int | 
                 found[rank] = ("died", process.exitcode)
             if found[rank][0] != "finished" and failed_at is None:
                 failed_at = time.monotonic()
+    return found
+
+
+def _outcome(found: dict[int, tuple[str, Any]], count: int) -> int | None:
+    """What all answered, or the first thing that went wrong, a user's error before any other."""
     outcomes = list(found.items())
     for kind in ("user", "died", "error"):
         for rank, (said, value) in outcomes:
             if said == kind:
-                raise _failure(kind, rank, len(processes), value)
+                raise _failure(kind, rank, count, value)
     return outcomes[0][1][1]
 
 
@@ -139,7 +153,8 @@ def _failure(kind: str, rank: int, count: int, value: Any) -> Exception:
         how = f"was killed by signal {-value}" if value < 0 else f"ended with status {value}"
         return UserError(
             f"process {rank} of {count} {how} without a word (signal 9 often means that memory ran out); the same "
-            "command goes on from the newest state, trainer.micro_batch and memory=reversible take less memory"
+            "command goes on from the newest state; a run that begins anew takes less memory with a smaller "
+            "trainer.micro_batch or memory=reversible"
         )
     return RuntimeError(f"process {rank} of {count} failed:\n{value}")
 
@@ -147,6 +162,8 @@ def _failure(kind: str, rank: int, count: int, value: Any) -> Exception:
 def _run_process(config: TrainConfig, place: Place, port: int, answer: Connection) -> None:
     """Body of a process that was started here."""
     os.setpgid(0, 0)  # Ctrl-C at the terminal is the parent's to hand on: once, and to all
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback of what was being imported or read
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ASKING)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     tqdm.set_lock(threading.RLock())  # its own would be a semaphore of the system, left behind where this is killed
     os.environ.update(zip(PLACE, [*map(str, place), "127.0.0.1", str(port)], strict=True))
@@ -173,20 +190,38 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@contextmanager
+def _signals_held_back() -> Iterator[None]:
+    """Signals that ask to stop wait: here until the end, in processes that are started until they let them in."""
+    resource_tracker.ensure_running()  # which lets them in when it begins
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ASKING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class _SignalsHandedOn:
-    """Context in which signals that ask to stop reach the processes instead of this one."""
+    """Context in which signals that ask to stop reach the processes instead of this one.
+
+    Attributes:
+        handed_on: those that came.
+    """
 
     def __init__(self, processes: list[SpawnProcess]) -> None:
         self.processes = processes
+        self.handed_on: list[int] = []
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> _SignalsHandedOn:
         self._previous = {number: signal.signal(number, self._hand_on) for number in ASKING}
+        return self
 
     def __exit__(self, *exception: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
     def _hand_on(self, number: int, frame: object) -> None:
+        self.handed_on.append(number)
         for process in self.processes:
             if process.pid is not None and process.is_alive():
                 os.kill(process.pid, number)

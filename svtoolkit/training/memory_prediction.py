@@ -7,20 +7,26 @@ statistics that a step goes back to, and all that ``MemoryLedger`` cannot see.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from contextlib import nullcontext
+import multiprocessing
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from svtoolkit.config import MemoryCommandConfig
 from svtoolkit.device import autocast, choose_device
 from svtoolkit.errors import UserError
+from svtoolkit.losses.sharded import ShardedHead
 from svtoolkit.memory.measurement import measure_step
 from svtoolkit.memory.step_report import PHASES, MemoryReport
 from svtoolkit.training.assembly import build_trainable
+from svtoolkit.training.sharding import clip_gradient
+from svtoolkit.training.world import World
 
 
 @dataclass(frozen=True)
@@ -70,9 +76,10 @@ class StepMemory:
 
 
 def predict_memory(config: MemoryCommandConfig, progress: Callable[[str], object] = lambda phase: None) -> StepMemory:
-    """Memory of the training step that ``config`` describes.
+    """Memory of the training step that ``config`` describes; of several devices, that of the first.
 
     On FakeTensorMode's tensors, which have sizes and nothing else; with a CUDA device the step is really run there.
+    The first device has no smaller share of a head than any other.
 
     Args:
         progress: called with the phase that begins, ``count_phases(config)`` times.
@@ -81,25 +88,55 @@ def predict_memory(config: MemoryCommandConfig, progress: Callable[[str], object
         UserError: a number out of range, an unknown name, a device that is not there or too small.
     """
     _check(config)
+    if config.loss.shard and dist.is_initialized():  # whose processes a head in shares would talk to
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor:
+            return executor.submit(predict_memory, config).result()
     device = choose_device("cpu" if config.device == "auto" else config.device)
     autocast(device, config.precision)  # refuses an unknown precision before any work
-    with nullcontext() if device.type == "cuda" else FakeTensorMode():
-        step = _Step(config, device)
-        step.make_optimizer_state()
-        try:
-            whole = step.measure(config.batch_size, progress)
-            single = step.measure(1, progress) if config.batch_size > 1 else None
-        except torch.OutOfMemoryError as error:
-            raise UserError(
-                f"batch_size is {config.batch_size}, which {device} has no memory for; lower it, or foresee the step "
-                "with device=cpu"
-            ) from error
-        except ValueError as error:
-            if "more than 1 value per channel" not in str(error):
-                raise
-            raise UserError(
-                f"frames={config.frames} num_bins={config.num_bins} is too little for one utterance alone: {error}"
-            ) from error
+    mode = nullcontext() if device.type == "cuda" else FakeTensorMode()
+    with _peers(config, device) as world:
+        with mode:
+            step = _Step(config, device, world)
+        step.connect()
+        with mode:
+            return _predict(step, progress)
+
+
+@contextmanager
+def _peers(config: MemoryCommandConfig, device: torch.device) -> Iterator[World]:
+    """The processes that this one would be the first of; for a head in shares to talk to, torch's stand-in for them,
+    whose collectives return at once.
+    """
+    world = World(size=config.devices, local_size=config.devices, device=device)
+    if not config.loss.shard:
+        yield world
+        return
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=config.devices)
+    try:
+        yield world
+    finally:
+        dist.destroy_process_group()
+
+
+def _predict(step: _Step, progress: Callable[[str], object]) -> StepMemory:
+    config = step.config
+    step.make_optimizer_state()
+    try:
+        whole = step.measure(config.batch_size, progress)
+        single = step.measure(1, progress) if config.batch_size > 1 else None
+    except torch.OutOfMemoryError as error:
+        raise UserError(
+            f"batch_size is {config.batch_size}, which {step.device} has no memory for; lower it, or foresee the step "
+            "with device=cpu"
+        ) from error
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise UserError(
+            f"frames={config.frames} num_bins={config.num_bins} is too little for one utterance alone: {error}"
+        ) from error
     return StepMemory(config.batch_size, step.strategy, whole, single)
 
 
@@ -114,10 +151,14 @@ def _warm_up(device: str) -> int:
 
 
 def _check(config: MemoryCommandConfig) -> None:
-    for key in ("frames", "batch_size", "num_classes", "num_bins"):
+    for key in ("frames", "batch_size", "devices", "num_classes", "num_bins"):
         value = getattr(config, key)
         if value < 1:
             raise UserError(f"{key} is {value}, expected 1 or more")
+    if config.loss.shard and config.devices == 1:
+        raise UserError(
+            "loss.shard=true needs several devices to share the classes among, and devices is 1; say how many there are"
+        )
     if not 0 < config.budget_gib < math.inf:
         raise UserError(f"budget_gib is {config.budget_gib}, expected a finite number above 0")
 
@@ -125,7 +166,7 @@ def _check(config: MemoryCommandConfig) -> None:
 class _Step:
     """The arithmetic of ``training.step.OptimizerStep`` on a batch that fits, without its look at the numbers."""
 
-    def __init__(self, config: MemoryCommandConfig, device: torch.device) -> None:
+    def __init__(self, config: MemoryCommandConfig, device: torch.device, world: World) -> None:
         self.config = config
         self.device = device
         self.network, self.head, self.optimizer, self.strategy = build_trainable(
@@ -137,13 +178,21 @@ class _Step:
             num_classes=config.num_classes,
             device=device,
             channels_last=config.channels_last,
+            world=world,
         )
         self.head.margin = config.loss.margin
         self.parameters = [p for module in (self.network, self.head) for p in module.parameters() if p.requires_grad]
+        replicated = self.network.parameters() if config.loss.shard else self.parameters
+        self.buckets = [torch.empty_like(p) for p in replicated if world.size > 1]  # of DistributedDataParallel
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.precision == "fp16")
         for group in self.optimizer.param_groups:
             if group.get("foreach", False) is None:
                 group["foreach"] = True  # what torch chooses on CUDA, which is what is foreseen
+
+    def connect(self) -> None:
+        """Before a step of a head in shares; not under FakeTensorMode."""
+        if isinstance(self.head, ShardedHead):
+            self.head.connect(self.device.type)
 
     def make_optimizer_state(self) -> None:
         """As the first step of a run would, at a fraction of its time."""
@@ -159,6 +208,7 @@ class _Step:
             [self.network, self.head],
             lambda: self._forward(features, labels),
             inputs=[features, labels],
+            buckets=self.buckets,
             optimizer=self.optimizer,
             update=self._update,
             warm_up=_warm_up(self.device.type),
@@ -174,6 +224,9 @@ class _Step:
     def _update(self) -> None:
         """Steps even where a real fp16 gradient overflows: its memory is what is asked for."""
         self.scaler.unscale_(self.optimizer)
-        nn.utils.clip_grad_norm_(self.parameters, float("inf"))
+        if isinstance(self.head, ShardedHead):
+            clip_gradient(self.network.parameters(), self.head, float("inf"))
+        else:
+            nn.utils.clip_grad_norm_(self.parameters, float("inf"))
         self.optimizer.step()
         self.scaler.update()

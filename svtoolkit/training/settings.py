@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 
-from svtoolkit.config import TrainConfig
+from svtoolkit.config import TrainConfig, TrainerConfig
 from svtoolkit.errors import UserError
 
 LARGEST_SEED = 2**32 - 1
@@ -17,6 +17,7 @@ _SMALLEST = {
     "validation.speakers": 0,
     "validation.every_epochs": 1,
     "trainer.epochs": 1,
+    "trainer.batch_size": 1,
     "trainer.threads": 1,
     "trainer.nonfinite_patience": 1,
     "trainer.checkpoint_minutes": 0,
@@ -43,3 +44,12 @@ def check_settings(config: TrainConfig) -> None:
     clip = config.trainer.gradient_clip
     if clip is not None and not clip > 0:
         raise UserError(f"trainer.gradient_clip is {clip}, expected a norm above 0, or null for none")
+
+
+def micro_batch_of(trainer: TrainerConfig, share: int) -> int:
+    """Crops that are in memory at once on a device whose share of a step is so many.
+
+    What is set for one card may be more than the share of one of several: then it is the share.
+    """
+    wanted = trainer.micro_batch
+    return share if wanted is None or share < wanted <= trainer.batch_size else wanted

@@ -5,11 +5,23 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
 ASKING = (signal.SIGTERM, signal.SIGINT)
 """Signals that ask."""
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C ends the process at once: where C++ code waits for others, Python's handler would wait with it."""
+    previous = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 class StopRequest:

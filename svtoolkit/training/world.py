@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from svtoolkit.errors import UserError
+from svtoolkit.training.signals import interruptible
 
 PREFLIGHT = timedelta(seconds=120)
 """To find each other and add up one number."""
@@ -89,7 +90,7 @@ def place_in_environment() -> Place | None:
     """The place that torchrun gives; None: this process was started alone.
 
     Raises:
-        UserError: some of the variables are there and others are not, or one is no number.
+        UserError: some of the variables are there and others are not, or one is no number or no place.
     """
     found = {name: os.environ[name] for name in PLACE if os.environ.get(name)}
     if "RANK" not in found and "WORLD_SIZE" not in found:
@@ -101,9 +102,27 @@ def place_in_environment() -> Place | None:
             "which sets all, or unset them"
         )
     try:
-        return Place(*(int(found[name]) for name in PLACE[:4]))
+        place = Place(*(int(found[name]) for name in PLACE[:4]))
     except ValueError as error:
         raise UserError(f"{', '.join(PLACE[:4])} are to be numbers, found {found}; start the run anew") from error
+    _refuse_impossible(place, found["MASTER_PORT"])
+    return place
+
+
+def _refuse_impossible(place: Place, port: str) -> None:
+    wrong = None
+    for name, number, size_name, size in zip(PLACE[:4:2], place[::2], PLACE[1:4:2], place[1::2], strict=True):
+        if size < 1:
+            wrong = f"{name} is {number}, but {size_name} is {size}, expected 1 or more"
+        elif not 0 <= number < size:
+            wrong = f"{name} is {number}, expected 0 to {size - 1} where {size_name} is {size}"
+        if wrong:
+            break
+    else:
+        if not (port.isdecimal() and 0 < int(port) < 2**16):
+            wrong = f"MASTER_PORT is {port!r}, expected a number from 1 to 65535"
+    if wrong:
+        raise UserError(f"{wrong}; start the run with torchrun, which sets all, or unset {', '.join(PLACE)}")
 
 
 @contextmanager
@@ -123,11 +142,12 @@ def joined(place: Place, device: torch.device, agreed: str) -> Iterator[World]:
         torch.cuda.set_device(device)
     world = World(*place, device)
     try:
-        store, _, _ = next(dist.rendezvous("env://", place.rank, place.size, timeout=PREFLIGHT))
-        store.set_timeout(PREFLIGHT)
-        store = dist.PrefixStore("svtoolkit", store)
-        dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.size, timeout=PATIENCE)
-        _preflight(world)
+        with interruptible():
+            store, _, _ = next(dist.rendezvous("env://", place.rank, place.size, timeout=PREFLIGHT))
+            store.set_timeout(PREFLIGHT)
+            store = dist.PrefixStore("svtoolkit", store)
+            dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.size, timeout=PATIENCE)
+            _preflight(world)
     except (RuntimeError, ValueError, OSError) as error:
         raise UserError(_unreachable(world, backend, error)) from error
     try:

@@ -110,6 +110,25 @@ def test_groups_are_those_of_training(capsys):
     assert state == pytest.approx(2 * weights, rel=0.001)  # two moments and a counter each
 
 
+def test_one_of_several_devices(capsys):
+    words = ["devices=4", "loss.shard=true"]
+    assert main([*QUICK, *words]) == 0
+    table = capsys.readouterr().out
+    assert table.startswith(
+        "resnet10, store activations, fp32, loss=aam over 50 classes in 4 shares, optim=sgd: a step of one of 4 "
+        "devices on 4 x 40 frames of 80 bins, foreseen\n"
+    )
+    assert re.search(r"^buckets +\d", table, re.MULTILINE)
+    sizes = []
+    for arguments in ([], words[:1], words):
+        assert main([*QUICK, *arguments, "format=json"]) == 0
+        data = json.loads(capsys.readouterr().out)
+        sizes.append((data["devices"], data["shard"], data["step"]["at_peak"]["weights"]))
+        assert (data["step"]["highest"]["buckets"] > 0) == (data["devices"] > 1)
+    assert [size[:2] for size in sizes] == [(1, False), (4, False), (4, True)]
+    assert sizes[0][2] == sizes[1][2] == sizes[2][2] + 4 * 256 * (50 - 13)
+
+
 def test_the_progress_bar_is_for_those_who_wait(capsys, monkeypatch):
     assert main(QUICK) == 0
     patient = capsys.readouterr()
@@ -125,6 +144,9 @@ def test_the_progress_bar_is_for_those_who_wait(capsys, monkeypatch):
     ("words", "message"),
     [
         (["format=xml"], "format is 'xml', expected table or json"),
+        (["loss.shard=true"], "loss.shard=true needs several devices to share the classes among, and devices is 1; say "
+                              "how many there are"),
+        (["devices=0"], "devices is 0, expected 1 or more"),
         (["frames=0"], "frames is 0, expected 1 or more"),
         (["precision=half"], "precision is 'half', expected one of fp32, bf16, fp16"),
         (["batch_size=none"], "svt memory: batch_size is 'none', expected a whole number"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from svtoolkit.training import experiment as experiment_module
 from svtoolkit.training import fitting
 from svtoolkit.training.experiment import Experiment, train
 from svtoolkit.training.fitting import GIB, fit_micro_batch, try_pass, ways_out
+from svtoolkit.training.history import History
 from svtoolkit.training.world import ALONE
 
 
@@ -41,7 +43,7 @@ def test_half_is_tried_once_and_said(tmp_path, caplog):
     assert fit_micro_batch(tiny_config(tmp_path, tmp_path), 8, 18, ALONE, attempt, GIB) == 4
     assert tried == [8, 4]
     assert "8 crops at once do not fit into the memory of the card: going on with 4, accumulated twice" in caplog.text
-    assert "the effective batch stays 8 (set trainer.micro_batch=4 to say so)" in caplog.text
+    assert "the effective batch stays 8 (a run that begins anew may set trainer.micro_batch=4)" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -118,6 +120,40 @@ def test_a_run_whose_batch_was_halved_is_the_run_with_half_the_micro_batch(speec
     assert train(tiny_config(speech, tmp_path / "halved", trainer__epochs=1)) is None
     assert tried == [8, 4]
     assert_same_run(tmp_path / "halved", tmp_path / "asked")
+
+
+def test_memory_that_runs_out_later_is_no_traceback(speech, tmp_path, monkeypatch):
+    """In the middle of an epoch, as where somebody else begins to use the card."""
+    monkeypatch.setattr(experiment_module, "card_bytes", lambda device: 4 * GIB)
+    monkeypatch.setattr(experiment_module, "try_pass", lambda *_: None)
+    add = History.add
+
+    def run_out(history: History, record: dict[str, Any]) -> None:
+        add(history, record)
+        if record["step"] == 5:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    config = tiny_config(speech, tmp_path / "exp", trainer__epochs=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(History, "add", run_out)
+        with pytest.raises(UserError) as refusal:
+            train(config)
+    said = str(refusal.value)
+    assert said.startswith(
+        "resnet10: the 4.0 GiB of the card ran out after step 5, with 8 crops of 40 frames at once; if "
+    )
+    assert "the same command goes on from the newest state; a run that begins anew: each of these is predicted" in said
+    assert "trainer.micro_batch=2 (" in said
+    assert train(config) is None
+
+
+def test_memory_of_the_cpu_that_runs_out_is_what_torch_says(speech, tmp_path, monkeypatch):
+    def run_out(*_):
+        raise torch.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr(History, "add", run_out)
+    with pytest.raises(torch.OutOfMemoryError):
+        train(tiny_config(speech, tmp_path / "exp", trainer__epochs=1))
 
 
 def test_the_cpu_is_not_tried(speech, tmp_path, monkeypatch):

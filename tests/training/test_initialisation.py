@@ -15,6 +15,7 @@ from svtoolkit.checkpoints.released import read_released
 from svtoolkit.commands.average import run as average
 from svtoolkit.config import AverageConfig
 from svtoolkit.errors import UserError
+from svtoolkit.training import experiment as experiment_module
 from svtoolkit.training.experiment import Experiment, train
 
 
@@ -122,6 +123,57 @@ def test_features_may_be_computed_otherwise(base, speech, tmp_path):
 def test_what_does_not_fit_is_refused(base, speech, tmp_path, changes, says):
     with pytest.raises(UserError, match=says):
         begin(tiny_config(speech, tmp_path / "exp", **{"init_from": str(base), **changes}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"init_head": "old"}, "init_head is 'old', expected one of new, keep, cut"),
+        ({"init_from": None, "init_head": "cut"}, "init_head is cut, but init_from is null; say which run it is of"),
+        ({"init_from": "/nowhere"}, "/nowhere/model.yaml: there is no such file; expected a released model or the exp"),
+        ({"model__embedding_dim": 8}, r"model\.yaml: model\.embedding_dim is 16 there and 8 here; a run goes on with"),
+        ({"features__window": "povey"}, r"features\.window is 'hamming' there and 'povey' here; a run goes on with"),
+        ({"init_head": "keep", "data__speeds": [0.9]}, r"data\.speeds is \[0\.9\], and the head of .* was trained at"),
+        ({"init_head": "cut"}, r"init_head=cut keeps the classes of speed 1 alone: set data\.speeds=\[1\.0\]"),
+    ],
+)
+def test_what_needs_no_data_is_refused_before_they_are_opened(base, tmp_path, changes, says):
+    """Reading a large corpus takes minutes."""
+    with pytest.raises(UserError, match=says):
+        begin(tiny_config(tmp_path / "no data", tmp_path / "exp", **{"init_from": str(base), **changes}))
+
+
+def test_a_head_that_is_not_a_word_of_ours_is_refused_before_anything_is_opened(tmp_path):
+    with pytest.raises(UserError, match="there is no such data directory"):
+        begin(tiny_config(tmp_path / "no data", tmp_path / "exp"))
+    with pytest.raises(UserError, match="init_head is 'old', expected one of new, keep, cut"):
+        begin(tiny_config(tmp_path / "no data", tmp_path / "exp", init_head="old"))
+
+
+def test_the_configuration_of_the_run_is_needed_for_its_head(base, speech, tmp_path):
+    origin = tmp_path / "base"
+    shutil.copytree(base, origin)
+    config = tiny_config(speech, tmp_path / "exp", init_from=str(origin), init_head="keep")
+    for content in ("data: [", "data: 3", "[]", "data: {speeds: [fast]}"):
+        (origin / "config.yaml").write_text(content)
+        with pytest.raises(
+            UserError, match=r"base/config\.yaml: is not the configuration of a run, .* or use init_head="
+        ):
+            begin(config)
+
+
+def test_a_kept_head_counts_with_all_its_classes_where_memory_runs_out(base, speech, tmp_path, monkeypatch):
+    config = tiny_config(speech, tmp_path / "exp", init_from=str(base), init_head="keep", data__speeds=[1.0])
+    asked: list[int] = []
+
+    def fit(config, micro_batch, num_classes, world, attempt, limit):
+        asked.append(num_classes)
+        return micro_batch
+
+    monkeypatch.setattr(experiment_module, "card_bytes", lambda device: 1)
+    monkeypatch.setattr(experiment_module, "fit_micro_batch", fit)
+    begin(config)
+    assert asked == [len(head_of(base))] == [18]
 
 
 def test_a_released_model_has_no_head(base, speech, tmp_path):

@@ -48,6 +48,12 @@ def finish(process: subprocess.Popen[str], timeout: float = 120) -> tuple[int, s
     return process.returncode, output
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def wait_for_step(exp_dir: Path, step: int, process: subprocess.Popen[str]) -> None:
     history = exp_dir / "logs" / "history.jsonl"
     end = time.monotonic() + 120
@@ -127,6 +133,23 @@ def test_stopped_and_killed_and_gone_on_with(pair, speech, tmp_path):
     assert_same_run(tmp_path / "exp", pair)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stopped_before_the_first_step(number, speech, tmp_path):
+    """As a run of one process: nothing went wrong, and nobody's memory ran out."""
+    if signal.getsignal(number) == signal.SIG_IGN:
+        pytest.skip(f"signal {number} is ignored here, and so it is by what is started here")
+    process = start(SVT, tiny_config(speech, tmp_path / "exp", trainer__devices=2, trainer__epochs=50))
+    end = time.monotonic() + 60
+    while len(ranks := ranks_of(process)) < 2:
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    process.send_signal(number)
+    status, output = finish(process)
+    assert (status, output) == {signal.SIGTERM: (-15, ""), signal.SIGINT: (130, "interrupted\n")}[number]
+    assert all(map(is_gone, ranks))
+
+
 def test_processes_end_with_the_one_that_started_them(speech, tmp_path):
     process = start(SVT, tiny_config(speech, tmp_path / "exp", trainer__devices=2, trainer__epochs=50))
     wait_for_step(tmp_path / "exp", 2, process)
@@ -155,9 +178,7 @@ def test_what_is_wrong_is_said_once(speech, tmp_path):
 
 
 def test_other_configurations_are_refused(speech, tmp_path):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
     processes = [
         start(SVT, tiny_config(speech, tmp_path / "exp", seed=seed), **{**PLACE, "RANK": rank, "MASTER_PORT": port})
         for rank, seed in (("0", 1), ("1", 2))
@@ -218,17 +239,45 @@ def test_a_place_that_is_no_place_is_refused(monkeypatch, speech, tmp_path):
     monkeypatch.setenv("LOCAL_RANK", "first")
     with pytest.raises(UserError, match="RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE are to be numbers, found"):
         launch(config)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    for name, value, says in (
+        ("RANK", "2", "RANK is 2, expected 0 to 1 where WORLD_SIZE is 2"),
+        ("RANK", "-1", "RANK is -1, expected 0 to 1 where WORLD_SIZE is 2"),
+        ("WORLD_SIZE", "0", "RANK is 0, but WORLD_SIZE is 0, expected 1 or more"),
+        ("LOCAL_RANK", "7", "LOCAL_RANK is 7, expected 0 to 1 where LOCAL_WORLD_SIZE is 2"),
+        ("MASTER_PORT", "http", "MASTER_PORT is 'http', expected a number from 1 to 65535"),
+        ("MASTER_PORT", "0", "MASTER_PORT is '0', expected a number from 1 to 65535"),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setenv(name, value)
+            with pytest.raises(UserError, match=f"{says}; start the run with torchrun, which sets all"):
+                launch(config)
     monkeypatch.delenv("MASTER_PORT")
     with pytest.raises(UserError, match=r"RANK, .* are set and MASTER_PORT are not; start the run with torchrun"):
         launch(config)
 
 
+def test_nobody_waits_for_the_others_against_his_will(speech, tmp_path):
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        pytest.skip("signal 2 is ignored here, and so it is by what is started here")
+    port = free_port()
+    process = start(SVT, tiny_config(speech, tmp_path / "exp"), **PLACE, MASTER_PORT=str(port))
+    end = time.monotonic() + 60
+    with socket.socket() as probe:
+        while probe.connect_ex(("127.0.0.1", port)):
+            assert process.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    status, output = finish(process, timeout=10)
+    assert status == -signal.SIGINT
+    assert "Traceback" not in output
+
+
 def test_alone_where_two_are_expected(monkeypatch, speech, tmp_path):
     monkeypatch.setattr(world_module, "PREFLIGHT", timedelta(seconds=1))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    set_place(monkeypatch, MASTER_PORT=port)
+    port = free_port()
+    set_place(monkeypatch, MASTER_PORT=str(port))
     with pytest.raises(UserError, match=rf"process 0 of 2 could not reach the others through gloo at 127.0.0.1:{port}"):
         launch(tiny_config(speech, tmp_path / "exp"))
     assert not dist.is_initialized()

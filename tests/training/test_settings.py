@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from tiny_runs import tiny_config
 
+from svtoolkit.config import TrainerConfig
 from svtoolkit.errors import UserError
 from svtoolkit.training.experiment import train
+from svtoolkit.training.settings import micro_batch_of
 
 
 @pytest.mark.parametrize(
@@ -22,7 +24,7 @@ from svtoolkit.training.experiment import train
         ({"trainer__batch_size": 1000}, r"trainer\.batch_size is 1000, but the training set has 108 crops an epoch"),
         (
             {"trainer__batch_size": 0},
-            r"trainer\.micro_batch is 0, expected a divisor of trainer\.batch_size, which is 0",
+            r"trainer\.batch_size is 0, expected 1 or more",
         ),
         (
             {"trainer__micro_batch": 3},
@@ -58,3 +60,22 @@ def test_a_configuration_that_cannot_be_trained_is_refused(changes, message, spe
     with pytest.raises(UserError, match=message):
         train(tiny_config(speech, tmp_path, **changes))
     assert not (tmp_path / "checkpoints").exists()
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "micro_batch", "processes", "expected"),
+    [
+        (256, None, 1, 256),
+        (256, None, 8, 32),
+        (256, 16, 2, 16),
+        (256, 128, 2, 128),
+        (256, 128, 8, 32),  # what one card holds at once, and more than one of eight is to have
+        (256, 256, 2, 128),
+        (256, 300, 2, 300),  # nothing that a step can be made of: the sampler refuses it
+        (256, 300, 1, 300),
+        (256, 0, 2, 0),
+    ],
+)
+def test_a_micro_batch_for_one_card_is_one_for_several(batch_size, micro_batch, processes, expected):
+    trainer = TrainerConfig(batch_size=batch_size, micro_batch=micro_batch)
+    assert micro_batch_of(trainer, batch_size // processes) == expected
