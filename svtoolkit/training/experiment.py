@@ -26,7 +26,7 @@ from svtoolkit.optim import LearningRateSchedule
 from svtoolkit.scoring.extraction import EmbeddingExtractor
 from svtoolkit.training.assembly import Trainable, build_trainable
 from svtoolkit.training.exp_dir import CHECKPOINTS, LOGS, VALIDATION, find_state, log_file, open_history, write_config
-from svtoolkit.training.fitting import card_bytes, fit_micro_batch, ran_out, try_pass
+from svtoolkit.training.fitting import card_bytes, fit_micro_batch, ran_out, room_to_begin, try_pass
 from svtoolkit.training.initialisation import Start, choose_classes, read_start, speakers_digest
 from svtoolkit.training.loader import load_crops
 from svtoolkit.training.loop import Plan, TrainingLoop
@@ -57,10 +57,12 @@ def train(config: TrainConfig, world: World = ALONE) -> int | None:
     with log_file(logs) if world.is_first else nullcontext(), logging_redirect_tqdm([logging.getLogger()]):
         state = _state_to_go_on_from(config, world)
         _seed_everything(config, world)
-        experiment = Experiment(config, world, state)
-        loop = experiment.loop
+        with room_to_begin(config):
+            experiment = Experiment(config, world, state)
+            loop = experiment.loop
+            if state is not None:
+                loop.restore(state)
         if state is not None:
-            loop.restore(state)
             if loop.is_finished:
                 log.info("finished already after step %d: there is nothing left to do", loop.finished_steps)
                 return None

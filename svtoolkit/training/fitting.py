@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 
 import torch
@@ -81,6 +82,23 @@ def fit_micro_batch(
         f"{config.model.name}: {tried} of {config.data.crop_frames} frames fit into the {limit / GIB:.1f} GiB of "
         f"the card; {_advice(config, micro_batch, num_classes, world, limit)}"
     )
+
+
+@contextmanager
+def room_to_begin(config: TrainConfig) -> Iterator[None]:
+    """Explain a card that is full before any crop is on it.
+
+    Raises:
+        UserError: memory ran out within the block.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise UserError(
+            f"{config.model.name}: the memory of the card ran out on weights alone, those of the network and of a "
+            f"loss={config.loss.name} over all classes (`svt memory` tells how much that is); free the card of other "
+            "programs, choose a smaller network, or share the classes among more devices with loss.shard=true"
+        ) from error
 
 
 def ran_out(config: TrainConfig, step: int, micro_batch: int, num_classes: int, world: World, limit: int) -> UserError:

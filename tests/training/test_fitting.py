@@ -16,6 +16,7 @@ from svtoolkit.training import fitting
 from svtoolkit.training.experiment import Experiment, train
 from svtoolkit.training.fitting import GIB, fit_micro_batch, try_pass, ways_out
 from svtoolkit.training.history import History
+from svtoolkit.training.loop import TrainingLoop
 from svtoolkit.training.world import ALONE
 
 
@@ -145,6 +146,20 @@ def test_memory_that_runs_out_later_is_no_traceback(speech, tmp_path, monkeypatc
     assert "the same command goes on from the newest state; a run that begins anew: each of these is predicted" in said
     assert "trainer.micro_batch=2 (" in said
     assert train(config) is None
+
+
+@pytest.mark.parametrize(("owner", "name"), [(experiment_module, "build_trainable"), (TrainingLoop, "restore")])
+def test_a_card_that_is_full_before_any_crop_is_a_sentence(owner, name, speech, tmp_path, monkeypatch):
+    config = tiny_config(speech, tmp_path / "exp", trainer__epochs=1)
+    if name == "restore":
+        assert train(config) is None
+
+    def run_out(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(owner, name, run_out)
+    with pytest.raises(UserError, match=r"resnet10: the memory of the card ran out on weights alone, .* of a loss=aam"):
+        train(config)
 
 
 def test_memory_of_the_cpu_that_runs_out_is_what_torch_says(speech, tmp_path, monkeypatch):
