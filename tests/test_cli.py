@@ -132,8 +132,8 @@ def test_long_explanations_are_wrapped_below_themselves(capsys, monkeypatch):
     main(["train", "--help"])
     lines = capsys.readouterr().out.splitlines()
     row = next(number for number, line in enumerate(lines) if line.startswith("  trainer.micro_batch"))
-    column = lines[row].index("crops in memory")
-    assert lines[row + 1].startswith(" " * column + "of its share")
+    column = lines[row].index("most crops in memory")
+    assert lines[row + 1].startswith(" " * column + "rest of its share")
     assert all(len(line) <= 90 for line in lines[6 : row + 1])
 
 
