@@ -1,10 +1,11 @@
-"""Files that are either whole or not there: written aside, flushed to disk, renamed into place."""
+"""Files and folders that are either whole or not there: written aside, flushed to disk, renamed into place."""
 
 from __future__ import annotations
 
 import errno
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,10 +53,45 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
     _sync_folder(target.parent)
 
 
+@contextmanager
+def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Make a folder beside ``path`` to be filled; on leaving the block it takes the place of ``path`` in one step.
+
+    Args:
+        path: missing, or an empty folder.
+
+    If the block raises, ``path`` stays as it was and the other folder is removed; errors of the system name the file
+    as it would have been called. Only a process that is killed leaves it: ``.<name>.<random>.tmp``.
+    """
+    target = Path(path).resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _name_beside(target)
+    try:
+        temporary.mkdir()
+        yield temporary
+        if target.exists():
+            target.rmdir()
+        os.rename(temporary, target)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if error.errno is None or not str(error.filename).startswith(str(temporary)):
+            raise
+        named = str(error.filename).replace(str(temporary), str(target), 1)
+        raise type(error)(error.errno, error.strerror, named) from error
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    _sync_folder(target.parent)
+
+
+def _name_beside(target: Path) -> Path:
+    return target.parent / f".{target.name[:_NAME_LENGTH]}.{secrets.token_hex(8)}.tmp"
+
+
 def _open_beside(target: Path) -> tuple[int, Path]:
     """A new file in the same folder, open for writing; the system applies the umask, which mkstemp would not."""
     while True:
-        temporary = target.parent / f".{target.name[:_NAME_LENGTH]}.{secrets.token_hex(8)}.tmp"
+        temporary = _name_beside(target)
         try:
             return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), temporary
         except FileExistsError:

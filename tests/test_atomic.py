@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import svtoolkit.atomic
-from svtoolkit.atomic import atomic_write
+from svtoolkit.atomic import atomic_folder, atomic_write
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_what_is_not_flushed_yet_meets_a_full_disk_too(target):
     """The buffer is written when the block ends; the system's refusal then must not go unnoticed."""
     program = f"""
         import resource
-        from svtoolkit.atomic import atomic_write
+        from svtoolkit.atomic import atomic_folder, atomic_write
         resource.setrlimit(resource.RLIMIT_FSIZE, (5, resource.RLIM_INFINITY))
         try:
             with atomic_write({str(target)!r}) as stream:
@@ -267,7 +267,7 @@ def test_several_writers_leave_one_whole_file(tmp_path):
 def test_the_rest_of_a_killed_writer_is_hidden_and_named_after_the_file(target):
     program = f"""
         import os
-        from svtoolkit.atomic import atomic_write
+        from svtoolkit.atomic import atomic_folder, atomic_write
         with atomic_write({str(target)!r}) as stream:
             os._exit(9)
     """
@@ -284,3 +284,42 @@ def test_a_place_that_cannot_be_written_to_is_named_as_it_was_given(tmp_path):
     with pytest.raises(OSError, match="result") as caught, atomic_write(tmp_path / "file" / "result.json"):
         raise AssertionError("the block must not be entered")
     assert str(caught.value.filename) == str(tmp_path / "file" / "result.json")
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_folder_is_there_at_once(exists, tmp_path):
+    path = tmp_path / "above" / "folder"
+    if exists:
+        path.mkdir(parents=True)
+    with atomic_folder(path) as aside:
+        (aside / "inner").mkdir()
+        (aside / "inner" / "file").write_text("text")
+        assert names(tmp_path / "above") == sorted([aside.name, *(["folder"] if exists else [])])
+    assert (path / "inner" / "file").read_text() == "text"
+    assert names(tmp_path / "above") == ["folder"]
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), ValueError("no"), SystemExit(1)])
+def test_a_folder_that_could_not_be_filled_leaves_nothing(error, tmp_path):
+    def fill(folder: Path) -> None:
+        (folder / "file").write_text("text")
+        raise error
+
+    with pytest.raises(type(error)), atomic_folder(tmp_path / "folder") as aside:
+        fill(aside)
+    assert names(tmp_path) == []
+
+
+def test_errors_of_a_folder_name_the_file_as_it_would_be_called(tmp_path):
+    with pytest.raises(FileNotFoundError) as found, atomic_folder(tmp_path / "folder") as aside:
+        (aside / "missing").read_text()
+    assert found.value.filename == str(tmp_path / "folder" / "missing")
+
+
+def test_a_folder_that_holds_something_is_kept(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").write_text("old")
+    with pytest.raises(OSError), atomic_folder(tmp_path / "folder") as aside:  # noqa: PT011  # ENOTEMPTY or EEXIST
+        (aside / "file").write_text("new")
+    assert names(tmp_path) == ["folder"]
+    assert (tmp_path / "folder" / "file").read_text() == "old"

@@ -45,6 +45,9 @@ AUDIO_TABLES = {"files": "wav.scp", "shards": INDEX}
 COLUMNS: dict[str, int | None] = {"wav.scp": None, INDEX: 2, "utt2spk": 2, "segments": 4, "utt2dur": 2}
 """Columns of each table, key included; None: the rest of the line is one value."""
 
+MISSING_TABLE = "missing-table"
+"""Code of the fault."""
+
 PIPE_REMEDY = (
     "piped commands are not run: they cannot be read by slice and would execute whatever the list holds; "
     "write the audio to files once and list those"
@@ -276,7 +279,7 @@ def parse_tables(path: str | Path, root: str | Path | None = None, source: str |
                     "the file is missing, which finds the utterances in the shards; copy it, or run `svt shard` again, "
                     "which writes it last"
                 )
-            faults.append(Fault("missing-table", name, message))
+            faults.append(Fault(MISSING_TABLE, name, message))
     raw = {
         name: {} if name in unread else read_table(folder / name, faults, columns) for name, columns in COLUMNS.items()
     }
@@ -296,7 +299,8 @@ def parse_tables(path: str | Path, root: str | Path | None = None, source: str |
         if location.endswith("|") or location.startswith("|"):
             where = tables.where(audio_table, recording)
             faults.append(Fault("pipe", where, f"{location!r} is a command; {PIPE_REMEDY}", recording))
-    faults += _cross_check(tables, not is_sharded and (folder / "segments").is_file())
+    if not any(fault.code == MISSING_TABLE for fault in faults):  # of which every utterance would be a fault
+        faults += _cross_check(tables, not is_sharded and (folder / "segments").is_file())
     faults += _check_spk2utt(folder / "spk2utt", kaldi_dir.utt2spk)
     # A wrong duration costs no utterance: it can be measured again.
     tables.faults = [replace(f, utterance=None) if f.where.startswith("utt2dur") else f for f in faults]

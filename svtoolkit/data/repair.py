@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from svtoolkit.data.kaldi_dir import AUDIO_TABLES, COLUMNS, Fault, KaldiDir, read_tables
+from svtoolkit.atomic import atomic_folder
+from svtoolkit.data.kaldi_dir import AUDIO_TABLES, COLUMNS, MISSING_TABLE, Fault, KaldiDir, read_tables
 from svtoolkit.data.tables import read_table, write_table
 from svtoolkit.data.trials import Trials, parse_trial, trial_lines, write_trials
 from svtoolkit.data.validation import Validation, find_trials, validate
@@ -90,11 +91,12 @@ def repair(
         kept.utt2dur = {utterance: validation.durations[utterance] for utterance in kept.utt2spk}
     elif set(kept.utt2dur) != set(kept.utt2spk):
         kept.utt2dur = {}
-    kept.write(target)
     result = Repair(sorted(dropped.items()), validation)
-    _copy_tables(source, target, kept, result)
-    _copy_trials(source, target, kept, result)
-    _compare_files(source, target, result)
+    with atomic_folder(target) as copy:
+        kept.write(copy)
+        _copy_tables(source, copy, kept, result)
+        _copy_trials(source, copy, kept, result)
+        _compare_files(source, copy, result)
     return result
 
 
@@ -113,8 +115,10 @@ def _choose_dropped(kaldi_dir: KaldiDir, faults: Sequence[Fault]) -> dict[str, s
     spk2utt = kaldi_dir.spk2utt
     dropped: dict[str, str] = {}
     for fault in faults:
-        lost: Sequence[str] = ()
-        if fault.speaker is not None:
+        lost: Iterable[str] = ()
+        if fault.code == MISSING_TABLE and fault.where in (*AUDIO_TABLES.values(), "utt2spk"):
+            lost = kaldi_dir.utt2spk
+        elif fault.speaker is not None:
             lost = spk2utt[fault.speaker]
         elif fault.utterance is not None and fault.where.startswith(tuple(AUDIO_TABLES.values())):
             # A recording that no segment uses may bear the name of an utterance that lies elsewhere.

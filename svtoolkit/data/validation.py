@@ -93,7 +93,7 @@ def validate(
         validation.hours = sum(duration or 0.0 for duration in durations) / 3600
     if check_audio and tables.audio_table == INDEX and root is None:
         validation.faults += [fault for fault in verify_shards(path, jobs=jobs) if fault not in validation.faults]
-    for trials in find_trials(path):
+    for trials in find_trials(path) if kaldi_dir.utt2spk else ():  # without it no trial could be right
         validation.faults += _check_trials(trials, kaldi_dir.utt2spk)
     for other in against:
         validation.faults += _compare(tables, Path(other))

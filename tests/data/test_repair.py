@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 import random
 from pathlib import Path
 
@@ -189,6 +191,26 @@ def test_missing_table_leaves_nothing(name, tmp_path):
     (data / name).unlink()
     with pytest.raises(UserError, match=r"no utterance would remain .*missing-table 1"):
         repair(data, tmp_path / "repaired")
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_full_disk_leaves_no_half_of_a_copy(exists, tmp_path, monkeypatch):
+    data, out = make_directory(tmp_path), tmp_path / "repaired"
+    if exists:
+        out.mkdir()
+    with monkeypatch.context() as patched:
+
+        def fill_up(path: Path, table: object) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+        patched.setattr("svtoolkit.data.repair.write_table", fill_up)
+        (data / "utt2gender").write_text("ann-1 f\n")
+        with pytest.raises(OSError, match="No space left on device") as found:
+            repair(data, out)
+    assert found.value.filename == str(out / "utt2gender")
+    assert sorted(os.listdir(tmp_path)) == sorted(["audio", "data", *(["repaired"] if exists else [])])
+    repair(data, out)
+    assert (out / "utt2gender").read_text() == "ann-1 f\n"
 
 
 def test_target_must_be_free_and_elsewhere(tmp_path):
