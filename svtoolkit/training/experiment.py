@@ -52,7 +52,7 @@ def train(config: TrainConfig, world: World = ALONE) -> int | None:
     Raises:
         UserError: data, configuration or disk are at fault.
     """
-    check_settings(config)
+    check_settings(config, world.size)
     logs = Path(config.exp_dir) / LOGS
     with log_file(logs) if world.is_first else nullcontext(), logging_redirect_tqdm([logging.getLogger()]):
         state = _state_to_go_on_from(config, world)

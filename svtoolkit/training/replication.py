@@ -86,10 +86,8 @@ def synchronise_batch_norm(network: nn.Module, world: World) -> nn.Module:
     """BatchNorm over the crops of all processes instead of one's own.
 
     Raises:
-        UserError: on the CPU, for which torch has no such layer, or where there is one process.
+        UserError: on the CPU, for which torch has no such layer.
     """
-    if world.size == 1:
-        raise UserError("trainer.sync_batch_norm=true needs several devices, and this run has one; leave it at false")
     if world.device.type != "cuda":
         raise UserError("trainer.sync_batch_norm=true needs CUDA, and this run is on the CPU; leave it at false")
     return nn.SyncBatchNorm.convert_sync_batchnorm(network)

@@ -29,8 +29,8 @@ _SMALLEST = {
 }
 
 
-def check_settings(config: TrainConfig) -> None:
-    """Refuse numbers out of range.
+def check_settings(config: TrainConfig, processes: int = 1) -> None:
+    """Refuse numbers out of range, and what so many processes cannot do.
 
     Raises:
         UserError: names the key, what was found and what was expected.
@@ -41,6 +41,9 @@ def check_settings(config: TrainConfig) -> None:
             raise UserError(f"{key} is {value}, expected {smallest} or more")
     if not 0 <= config.seed <= LARGEST_SEED:
         raise UserError(f"seed is {config.seed}, expected a number from 0 to {LARGEST_SEED}")
+    for key in ("loss.shard", "trainer.sync_batch_norm"):
+        if processes == 1 and reduce(getattr, key.split("."), config):
+            raise UserError(f"{key}=true needs several devices, and this run has one; leave it at false")
     clip = config.trainer.gradient_clip
     if clip is not None and not clip > 0:
         raise UserError(f"trainer.gradient_clip is {clip}, expected a norm above 0, or null for none")

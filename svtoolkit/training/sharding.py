@@ -27,10 +27,8 @@ def shard_head(head: ClassificationHead, optim: OptimConfig, world: World) -> Sh
     whole head.
 
     Raises:
-        UserError: there is one process, fewer classes than processes, or a share too small for 8-bit state.
+        UserError: there are fewer classes than processes, or a share too small for 8-bit state.
     """
-    if world.size == 1:
-        raise UserError("loss.shard=true needs several devices, and this run has one; leave it at false")
     block_size, smallest = getattr(optim, "block_size", 1), getattr(optim, "min_8bit_size", 0)
     num_classes = len(head.weight)
     rows = [parameter[0].numel() for parameter in head.parameters() if parameter.numel() >= smallest]

@@ -62,6 +62,13 @@ def test_a_configuration_that_cannot_be_trained_is_refused(changes, message, spe
     assert not (tmp_path / "checkpoints").exists()
 
 
+@pytest.mark.parametrize("change", ["loss__shard", "trainer__sync_batch_norm"])
+def test_what_needs_several_devices_is_refused_before_the_data_are_read(change, tmp_path):
+    key = change.replace("__", r"\.")
+    with pytest.raises(UserError, match=rf"{key}=true needs several devices, and this run has one; leave it at false"):
+        train(tiny_config(tmp_path / "missing", tmp_path / "exp", **{change: True}))
+
+
 @pytest.mark.parametrize(
     ("batch_size", "micro_batch", "processes", "expected"),
     [
