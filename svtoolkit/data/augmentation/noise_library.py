@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from svtoolkit.data.audio import measure_durations, read_audio
-from svtoolkit.data.augmentation.reverberation import trim_response
+from svtoolkit.data.audio import inspect_audio, measure_durations, read_audio
+from svtoolkit.data.augmentation.reverberation import find_response, normalise_response
 from svtoolkit.data.kaldi_dir import Utterance
 from svtoolkit.data.shards.location import is_there
 from svtoolkit.data.threads import map_in_order
@@ -175,6 +175,7 @@ class ImpulseLibrary:
 
     files: SoundFiles
     _ready: dict[tuple[int, int], np.ndarray] = field(default_factory=dict, repr=False, compare=False)
+    _found: dict[tuple[int, int], slice] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def build(cls, utterances: Sequence[Utterance], *, jobs: int = 1) -> ImpulseLibrary:
@@ -203,12 +204,28 @@ class ImpulseLibrary:
         ready = self._ready.get((index, sample_rate))
         if ready is None:
             try:
-                ready = trim_response(self.files.read_whole(index, sample_rate), sample_rate)
+                ready = self._read(index, sample_rate)
             except ValueError as error:
                 raise UserError(f"{self.files.paths[index]}: {error}; re-create the file or drop it") from error
             if len(self) <= CACHED_RESPONSES:
                 self._ready[index, sample_rate] = ready
         return ready
+
+    def _read(self, index: int, sample_rate: int) -> np.ndarray:
+        """Decode a response: the first time all of the file, for its direct path; from then on what is used of it."""
+        found = self._found.get((index, sample_rate))
+        if found is not None:
+            stretch = self.files.read(index, found.start / sample_rate, found.stop - found.start, sample_rate)
+            return normalise_response(stretch)
+        whole = self.files.read_whole(index, sample_rate)
+        found = find_response(whole, sample_rate)
+        if len(self) > CACHED_RESPONSES and self._is_sliced_exactly(index, sample_rate):
+            self._found[index, sample_rate] = found
+        return normalise_response(whole[found])
+
+    def _is_sliced_exactly(self, index: int, sample_rate: int) -> bool:
+        """Whether a slice has the samples of the whole: where it is not converted and begins with its file."""
+        return not self.files.offsets[index] and inspect_audio(self.files.paths[index]).sample_rate == sample_rate
 
     def fingerprint(self) -> str:
         """Changes whenever a plan would mean another room."""

@@ -34,14 +34,23 @@ def trim_response(response: np.ndarray, sample_rate: int) -> np.ndarray:
     Raises:
         ValueError: a response that is empty, silent or not finite.
     """
+    return normalise_response(response[find_response(response, sample_rate)])
+
+
+def find_response(response: np.ndarray, sample_rate: int) -> slice:
+    """Where in a recording ``trim_response`` finds what it keeps; arguments and errors as there."""
     magnitude = np.abs(response)
     peak = int(magnitude.argmax()) if len(response) else 0
     if not len(response) or not 0 < magnitude[peak] < np.inf:  # argmax finds a NaN, too
         raise ValueError("the impulse response is empty, silent or not finite")
     tail = response[peak : peak + max(1, round(LONGEST_RESPONSE * sample_rate))] / magnitude[peak]
     to_come = np.cumsum(np.square(tail[::-1], dtype=np.float64))  # from the end, so increasing
-    taps = len(tail) - int(np.searchsorted(to_come, DECAYED * to_come[-1]))
-    kept = tail[:taps]
+    return slice(peak, peak + len(tail) - int(np.searchsorted(to_come, DECAYED * to_come[-1])))
+
+
+def normalise_response(response: np.ndarray) -> np.ndarray:
+    """A response that begins with its direct path, at energy 1: float32, (taps,)."""
+    kept = response / np.abs(response[0])
     return (kept / np.linalg.norm(kept)).astype(np.float32)
 
 
