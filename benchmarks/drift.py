@@ -11,9 +11,7 @@ mode costs: time of a step of one reversible network with and without it.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import shlex
 import statistics
 import sys
 from collections.abc import Sequence
@@ -27,7 +25,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from benchmarks.machine import describe_machine
+from benchmarks.machine import write_record
 from benchmarks.memory_cuda import relative_l2
 from benchmarks.step_time import BATCH, compare_times, passes, time_in_turns
 from benchmarks.training_step import BINS, FRAMES, REVERSIBLE, build_network
@@ -195,18 +193,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{ratio['ratio_median']:.3f} of the median one, {ratio['ratio_processor']:.3f} of processor time; "
         f"load average {load}"
     )
-    with atomic_write(options.output) as stream:
-        record = {
-            "command": shlex.join(["python", "-m", "benchmarks.drift", *words]),
-            "machine": describe_machine("torch"),
-            "load_average": [load, round(os.getloadavg()[0], 1)],
-            "map": MAP,
-            "seeds": options.seeds,
-            "results": [asdict(row) for row in results],
-            "cost_of_exact_mode": cost,
-        }
-        json.dump(record, stream, indent=1)
-        stream.write("\n")
+    write_record(
+        options.output,
+        "drift",
+        words,
+        ["torch"],
+        load_average=[load, round(os.getloadavg()[0], 1)],
+        map=MAP,
+        seeds=options.seeds,
+        results=[asdict(row) for row in results],
+        cost_of_exact_mode=cost,
+    )
     if options.figure:
         with atomic_write(options.figure, "wb") as stream:
             stream.write(png_bytes(draw(results)))

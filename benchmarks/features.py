@@ -11,9 +11,7 @@ threads that wait for each other suffer most from other work on the machine: see
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import shlex
 import statistics
 import sys
 import time
@@ -28,8 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.machine import describe_machine
-from svtoolkit.atomic import atomic_write
+from benchmarks.machine import write_record
 from svtoolkit.features import FrontEnd, build_front_end
 
 CROPS = 64
@@ -142,18 +139,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = run(options.rounds)
     print(format_table(results))
     print(f"{os.cpu_count()} CPUs, load average before the start {load}")
-    with atomic_write(options.output) as stream:
-        record = {
-            "command": shlex.join(["python", "-m", "benchmarks.features", *words]),
-            "machine": describe_machine("torch", "numpy", "kaldi-native-fbank"),
-            "crops": CROPS,
-            "frames": FRAMES,
-            "rounds": options.rounds,
-            "load_average_before": load,
-            "results": [asdict(row) for row in results],
-        }
-        json.dump(record, stream, indent=2)
-        stream.write("\n")
+    write_record(
+        options.output,
+        "features",
+        words,
+        ["torch", "numpy", "kaldi-native-fbank"],
+        crops=CROPS,
+        frames=FRAMES,
+        rounds=options.rounds,
+        load_average_before=load,
+        results=[asdict(row) for row in results],
+    )
     return 0
 
 

@@ -21,8 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import describe_machine
-from svtoolkit.atomic import atomic_write
+from benchmarks.machine import write_record
 from svtoolkit.checkpoints.run_history import read_history
 from svtoolkit.errors import UserError
 from svtoolkit.reporting.history import series
@@ -257,19 +256,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     of_losses = losses(runs, systems, seeds)
     print(format_table(rows, of_losses))
-    with atomic_write(parse(words).output) as stream:
-        record = {
-            "command": shlex.join(["python", "-m", "benchmarks.learning", *words]),
-            "machine": describe_machine("torch", "numpy"),
-            "runs": {
-                f"{system}_{seed}": {key: value for key, value in run.items() if key != "scores"}
-                for (system, seed), run in runs.items()
-            },
-            "losses": of_losses,
-            "results": rows,
-        }
-        json.dump(record, stream, indent=1)
-        stream.write("\n")
+    write_record(
+        parse(words).output,
+        "learning",
+        words,
+        ["torch", "numpy"],
+        runs={
+            f"{system}_{seed}": {key: value for key, value in run.items() if key != "scores"}
+            for (system, seed), run in runs.items()
+        },
+        losses=of_losses,
+        results=rows,
+    )
     return 0
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -32,9 +31,8 @@ from benchmarks.common_pipeline import CommonPipeline, kaldi_native_features, to
 from benchmarks.loader_material import Material, describe, make_material
 from benchmarks.loader_parts import measure_parts
 from benchmarks.loader_reading import compare_reading
-from benchmarks.machine import describe_machine
+from benchmarks.machine import write_record
 from benchmarks.step_time import Timing, time_in_turns
-from svtoolkit.atomic import atomic_write
 from svtoolkit.data import crops
 from svtoolkit.data.augmentation import AugmentationPolicy, Augmenter, ImpulseLibrary, NoiseLibrary, apply_batch
 from svtoolkit.data.crops import CropDataset, CropGeometry
@@ -253,19 +251,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = {"speed": speed, "parts_ms": parts, "reading": reading, "bars": compare_with_bars(speed, reading)}
     print_tables(results)
     print(f"{os.cpu_count()} CPUs, load average before the start {load}")
-    with atomic_write(options.output) as stream:
-        record = {
-            "command": shlex.join(["python", "-m", "benchmarks.loader", *words]),
-            "machine": describe_machine("torch", "numpy", "scipy", "soundfile", "soxr", "kaldi-native-fbank"),
-            "load_average_before": load,
-            "material": about,
-            "crop": {"frames": FRAMES, "speeds": SPEEDS, "batch": options.batch, "batches": options.batches},
-            "rounds": options.rounds,
-            "threads": torch.get_num_threads(),
-            "results": results,
-        }
-        json.dump(record, stream, indent=1)
-        stream.write("\n")
+    write_record(
+        options.output,
+        "loader",
+        words,
+        ["torch", "numpy", "scipy", "soundfile", "soxr", "kaldi-native-fbank"],
+        load_average_before=load,
+        material=about,
+        crop={"frames": FRAMES, "speeds": SPEEDS, "batch": options.batch, "batches": options.batches},
+        rounds=options.rounds,
+        threads=torch.get_num_threads(),
+        results=results,
+    )
     return 0
 
 

@@ -1,11 +1,28 @@
-"""What a figure was measured on: goes into the JSON of every benchmark."""
+"""What a figure was measured by and on: goes into the JSON of every benchmark."""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+import shlex
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+
+from svtoolkit.atomic import atomic_write
+
+
+def write_record(path: Path, benchmark: str, words: Sequence[str], packages: Sequence[str], **found: object) -> None:
+    """Write what was found by ``python -m benchmarks.<benchmark> <words>`` as JSON, command and machine first."""
+    record = {"command": command_line(benchmark, words), "machine": describe_machine(*packages), **found}
+    with atomic_write(path) as stream:
+        json.dump(record, stream, indent=1)
+        stream.write("\n")
+
+
+def command_line(benchmark: str, words: Sequence[str]) -> str:
+    return shlex.join(["python", "-m", f"benchmarks.{benchmark}", *words])
 
 
 def describe_machine(*packages: str) -> dict[str, object]:

@@ -10,11 +10,9 @@ counted once (PSS of Linux).
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
 import random
-import shlex
 import string
 import sys
 import tempfile
@@ -23,8 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import describe_machine
-from svtoolkit.atomic import atomic_write
+from benchmarks.machine import write_record
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
 from svtoolkit.data.manifest import Manifest
 from svtoolkit.data.training_set import TrainingSet
@@ -141,15 +138,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results = {name: measure_opening(opening, Path(folder), options.workers) for name, opening in ways.items()}
     for name, record in results.items():
         print(f"{name}: {', '.join(f'{key} {value}' for key, value in record.items())}")
-    with atomic_write(options.output) as stream:
-        record = {
-            "command": shlex.join(["python", "-m", "benchmarks.manifest", *words]),
-            "machine": describe_machine("numpy"),
-            "load_average": round(os.getloadavg()[0], 1),
-            "results": results,
-        }
-        json.dump(record, stream, indent=1)
-        stream.write("\n")
+    write_record(
+        options.output,
+        "manifest",
+        words,
+        ["numpy"],
+        load_average=round(os.getloadavg()[0], 1),
+        results=results,
+    )
     return 0
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -28,7 +27,7 @@ from typing import Any
 import torch
 
 from benchmarks import memory_cuda, memory_ledger, step_time
-from benchmarks.machine import describe_machine
+from benchmarks.machine import command_line, describe_machine
 from benchmarks.memory_summary import format_tables, summarise
 from benchmarks.published import PUBLISHED, optimizer_of
 from benchmarks.training_step import BINS, CLASSES, FRAMES, is_reversible
@@ -207,7 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             device = torch.device("cuda", torch.cuda.current_device())
         # As the trainer has it: trainer.deterministic=true.
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
-        document = measure(options, shlex.join(["python", "-m", "benchmarks.memory", *words]), device)
+        document = measure(options, command_line("memory", words), device)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -15,9 +15,7 @@ scored too. With several DIRs the training data of all of them together is tried
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -29,8 +27,7 @@ from pathlib import Path
 import kaldi_native_fbank as knf
 import numpy as np
 
-from benchmarks.machine import describe_machine
-from svtoolkit.atomic import atomic_write
+from benchmarks.machine import write_record
 from svtoolkit.data.audio import read_audio
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
 from svtoolkit.data.trials import hash_trials, read_trials
@@ -208,15 +205,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     print(format_table(results))
     if options.output:
-        record = {
-            "command": shlex.join(["python", "-m", "benchmarks.mfcc_baseline", *given]),
-            "machine": describe_machine("numpy", "kaldi-native-fbank"),
-            "seconds": round(time.perf_counter() - start, 1),
-            "results": [asdict(result) for result in results],
-        }
-        with atomic_write(options.output) as stream:
-            json.dump(record, stream, indent=2)
-            stream.write("\n")
+        write_record(
+            options.output,
+            "mfcc_baseline",
+            given,
+            ["numpy", "kaldi-native-fbank"],
+            seconds=round(time.perf_counter() - start, 1),
+            results=[asdict(result) for result in results],
+        )
     return 0
 
 

@@ -15,9 +15,7 @@ other work on the machine hardly lengthens. SGD is without Nesterov, which bitsa
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import shlex
 import statistics
 import sys
 import time
@@ -30,8 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.machine import describe_machine
-from svtoolkit.atomic import atomic_write
+from benchmarks.machine import write_record
 from svtoolkit.models import build_model
 from svtoolkit.optim import build_optimizer
 from svtoolkit.optim.dynamic_map import dequantise, quantise
@@ -236,21 +233,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(format_tables(rounding, optimizers))
     print(f"{os.cpu_count()} CPUs, load average before the start {load}")
     packages = ["torch", *(["bitsandbytes"] if find_spec("bitsandbytes") else [])]
-    with atomic_write(options.output) as stream:
-        record = {
-            "command": shlex.join(["python", "-m", "benchmarks.quantisation", *words]),
-            "machine": describe_machine(*packages),
-            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-            "threads": 1,
-            "load_average_before": load,
-            "values": VALUES,
-            "rounding": [asdict(row) for row in rounding],
-            "network": NETWORK,
-            "rounds": options.rounds,
-            "optimizers": [asdict(entry) for entry in optimizers],
-        }
-        json.dump(record, stream, indent=2)
-        stream.write("\n")
+    write_record(
+        options.output,
+        "quantisation",
+        words,
+        packages,
+        device=torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        threads=1,
+        load_average_before=load,
+        values=VALUES,
+        rounding=[asdict(row) for row in rounding],
+        network=NETWORK,
+        rounds=options.rounds,
+        optimizers=[asdict(entry) for entry in optimizers],
+    )
     return 0
 
 

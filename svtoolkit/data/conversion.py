@@ -148,8 +148,9 @@ def _drop_others(origins: Path, tasks: Sequence[Task]) -> None:
     for task in tasks:
         if before.get(task.utterance_id, task.origin) != task.origin:
             Path(task.target).unlink(missing_ok=True)
-    if before | now != before:
-        write_table(origins, before | now)
+    merged = before | now
+    if merged != before:
+        write_table(origins, merged)
 
 
 def _convert(

@@ -15,6 +15,7 @@ from pathlib import Path
 from svtoolkit.data.shards.index import CHECKSUMS, INDEX, parse_shard_index
 from svtoolkit.data.shards.location import format_location, is_url, parse_location
 from svtoolkit.data.tables import (
+    MISSING_TABLE,
     Fault,
     Segment,
     format_segment,
@@ -44,9 +45,6 @@ AUDIO_TABLES = {"files": "wav.scp", "shards": INDEX}
 
 COLUMNS: dict[str, int | None] = {"wav.scp": None, INDEX: 2, "utt2spk": 2, "segments": 4, "utt2dur": 2}
 """Columns of each table, key included; None: the rest of the line is one value."""
-
-MISSING_TABLE = "missing-table"
-"""Code of the fault."""
 
 PIPE_REMEDY = (
     "piped commands are not run: they cannot be read by slice and would execute whatever the list holds; "

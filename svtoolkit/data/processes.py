@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -47,30 +47,36 @@ class _Workers(ProcessPoolExecutor):
     def submit(
         self, fn: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Future[Result]:
-        with _interrupts_held():
+        # A process that is started there must not die of Ctrl-C on its way.
+        with held_back({signal.SIGINT}):
             return super().submit(fn, *args, **kwargs)
 
 
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Ctrl-C waits for the end of the block: a process that is started there must not die of it on its way."""
+def held_back(signals: Collection[int]) -> Iterator[None]:
+    """Signals wait for the end of the block; to processes that are started in it until they let them in."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def end_with_parent() -> None:
+    """From now on this process ends when the one that started it ends, however that is."""
+    threading.Thread(target=_wait_for_parent, daemon=True).start()
+
+
 def _obey_parent_alone() -> None:
     """Ctrl-C reaches all processes; the parent answers it, and the others end with the work in hand, or with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
 
 
-def _end_with_parent() -> None:
+def _wait_for_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -12,6 +12,9 @@ from svtoolkit.errors import UserError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
+MISSING_TABLE = "missing-table"
+"""Code of the fault that a table is not there which has to be."""
+
 TO_THE_END = -1
 """Kaldi's mark for a segment that runs to the end of its recording."""
 

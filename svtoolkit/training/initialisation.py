@@ -35,11 +35,13 @@ class Start:
         network: weights of the whole network.
         head: weights of the classification head; None: new ones.
         speakers: digest of those that its classes stand for.
+        speeds: that they were trained at, in the order of its classes.
     """
 
     network: dict[str, Tensor]
     head: dict[str, Tensor] | None
     speakers: str | None = None
+    speeds: tuple[float, ...] = ()
 
     @property
     def num_classes(self) -> int | None:
@@ -95,14 +97,15 @@ def read_start(config: TrainConfig) -> Start | None:
             f"{origin}: init_head={config.init_head} needs the exp_dir of a run, whose state has the head; "
             "found a released model, which has none: give that folder, or init_head=new"
         )
-    weights = _read_network(config, origin, is_run)
-    head, speakers = (None, None) if config.init_head == "new" else _read_head(config, origin)
+    start = Start(_read_network(config, origin, is_run), None)
+    if config.init_head != "new":
+        start = _with_head(start, config, origin)
     log.info(
         "begins with the weights of %s, %s head",
         origin,
         {"new": "a new", "keep": "its", "cut": "its cut"}[config.init_head],
     )
-    return Start(weights, head, speakers)
+    return start
 
 
 def choose_classes(start: Start, config: TrainConfig, training_set: TrainingSet) -> Start:
@@ -123,7 +126,7 @@ def choose_classes(start: Start, config: TrainConfig, training_set: TrainingSet)
     if config.init_head == "keep":
         return start
     speakers = len(training_set.speakers)
-    first = _speeds_of(origin).index(1.0) * speakers
+    first = start.speeds.index(1.0) * speakers
     return replace(start, head={name: rows[first : first + speakers].clone() for name, rows in start.head.items()})
 
 
@@ -151,8 +154,8 @@ def _refuse_differences(folder: Path, section: str, found: dict[str, Any], wante
         )
 
 
-def _read_head(config: TrainConfig, origin: Path) -> tuple[dict[str, Tensor], str | None]:
-    """The head of the run's newest state, and the digest of its speakers."""
+def _with_head(start: Start, config: TrainConfig, origin: Path) -> Start:
+    """The same with the head of the run's newest state, and what its classes are."""
     trained, speeds = _speeds_of(origin), [float(speed) for speed in config.data.speeds]
     if config.init_head == "keep" and speeds != trained[: len(speeds)]:
         raise UserError(
@@ -168,7 +171,7 @@ def _read_head(config: TrainConfig, origin: Path) -> tuple[dict[str, Tensor], st
     if found is None:
         raise UserError(f"{origin / CHECKPOINTS}: holds no state of the run; use init_head=new")
     state = found[1]
-    return dict(state["head"]), state["facts"].get("speakers")
+    return replace(start, head=dict(state["head"]), speakers=state["facts"].get("speakers"), speeds=tuple(trained))
 
 
 def _speeds_of(origin: Path) -> list[float]:

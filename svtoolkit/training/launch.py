@@ -11,8 +11,6 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -24,6 +22,7 @@ from tqdm import tqdm
 
 from svtoolkit import __version__
 from svtoolkit.config import TrainConfig
+from svtoolkit.data.processes import end_with_parent, held_back
 from svtoolkit.device import choose_device
 from svtoolkit.errors import UserError
 from svtoolkit.training.experiment import train
@@ -95,7 +94,8 @@ def _start_processes(config: TrainConfig) -> int | None:
     answers: list[Connection] = []
     try:
         with _SignalsHandedOn(processes) as signals:
-            with _signals_held_back():
+            resource_tracker.ensure_running()  # which lets signals in when it begins
+            with held_back(ASKING):
                 for rank in range(count):
                     ours, theirs = context.Pipe(duplex=False)
                     place = Place(rank, count, rank, count)
@@ -164,7 +164,7 @@ def _run_process(config: TrainConfig, place: Place, port: int, answer: Connectio
     os.setpgid(0, 0)  # Ctrl-C at the terminal is the parent's to hand on: once, and to all
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback of what was being imported or read
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ASKING)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     tqdm.set_lock(threading.RLock())  # its own would be a semaphore of the system, left behind where this is killed
     os.environ.update(zip(PLACE, [*map(str, place), "127.0.0.1", str(port)], strict=True))
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
@@ -177,28 +177,10 @@ def _run_process(config: TrainConfig, place: Place, port: int, answer: Connectio
         answer.send(("error", traceback.format_exc()))
 
 
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-@contextmanager
-def _signals_held_back() -> Iterator[None]:
-    """Signals that ask to stop wait: here until the end, in processes that are started until they let them in."""
-    resource_tracker.ensure_running()  # which lets them in when it begins
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ASKING)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _SignalsHandedOn:

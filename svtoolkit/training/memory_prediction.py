@@ -7,18 +7,17 @@ statistics that a step goes back to, and all that ``MemoryLedger`` cannot see.
 from __future__ import annotations
 
 import math
-import multiprocessing
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from svtoolkit.config import MemoryCommandConfig
+from svtoolkit.data.processes import worker_processes
 from svtoolkit.device import autocast, choose_device
 from svtoolkit.errors import UserError
 from svtoolkit.losses.sharded import ShardedHead
@@ -89,8 +88,8 @@ def predict_memory(config: MemoryCommandConfig, progress: Callable[[str], object
     """
     _check(config)
     if config.loss.shard and dist.is_initialized():  # whose processes a head in shares would talk to
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor:
-            return executor.submit(predict_memory, config).result()
+        with worker_processes(1, killed="the process that foresees the memory of a step was killed") as workers:
+            return workers.submit(predict_memory, config).result()
     device = choose_device("cpu" if config.device == "auto" else config.device)
     autocast(device, config.precision)  # refuses an unknown precision before any work
     mode = nullcontext() if device.type == "cuda" else FakeTensorMode()
@@ -224,9 +223,6 @@ class _Step:
     def _update(self) -> None:
         """Steps even where a real fp16 gradient overflows: its memory is what is asked for."""
         self.scaler.unscale_(self.optimizer)
-        if isinstance(self.head, ShardedHead):
-            clip_gradient(self.network.parameters(), self.head, float("inf"))
-        else:
-            nn.utils.clip_grad_norm_(self.parameters, float("inf"))
+        clip_gradient(self.network.parameters(), self.head, float("inf"))
         self.optimizer.step()
         self.scaler.update()

@@ -64,13 +64,15 @@ def build_scaler(device: torch.device, is_enabled: bool) -> GradScaler:
     return ShardedGradScaler(device.type, enabled=is_enabled)
 
 
-def clip_gradient(network: Iterable[nn.Parameter], head: ShardedHead, ceiling: float) -> Tensor:
-    """As ``clip_grad_norm_`` of network and whole head; the norm is the same in all processes.
+def clip_gradient(network: Iterable[nn.Parameter], head: ClassificationHead | ShardedHead, ceiling: float) -> Tensor:
+    """``clip_grad_norm_`` of network and whole head, be it in shares; the norm is the same in all processes.
 
     Returns:
         the norm before clipping, ().
     """
     network, shared = list(network), list(head.parameters())
+    if not isinstance(head, ShardedHead):
+        return nn.utils.clip_grad_norm_([*network, *shared], ceiling)
     ours = nn.utils.get_total_norm([p.grad for p in shared if p.grad is not None])
     squares = ours.square()
     dist.all_reduce(squares)

@@ -123,10 +123,7 @@ class OptimizerStep:
     def _update(self) -> bool:
         """Clip and step; False where the gradient is not finite and a lower scale cannot help."""
         self.scaler.unscale_(self.optimizer)
-        if isinstance(self.head, ShardedHead):
-            norm = clip_gradient(self.network.parameters(), self.head, self.gradient_clip)
-        else:
-            norm = nn.utils.clip_grad_norm_(self.parameters, self.gradient_clip)
+        norm = clip_gradient(self.network.parameters(), self.head, self.gradient_clip)
         if not torch.isfinite(norm) and self.scaler.get_scale() <= 1.0:  # without a scaler it is 1
             self.scaler.update()
             return False

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -110,19 +110,16 @@ def place_in_environment() -> Place | None:
 
 
 def _refuse_impossible(place: Place, port: str) -> None:
-    wrong = None
+    def refuse(what: str) -> NoReturn:
+        raise UserError(f"{what}; start the run with torchrun, which sets all, or unset {', '.join(PLACE)}")
+
     for name, number, size_name, size in zip(PLACE[:4:2], place[::2], PLACE[1:4:2], place[1::2], strict=True):
         if size < 1:
-            wrong = f"{name} is {number}, but {size_name} is {size}, expected 1 or more"
-        elif not 0 <= number < size:
-            wrong = f"{name} is {number}, expected 0 to {size - 1} where {size_name} is {size}"
-        if wrong:
-            break
-    else:
-        if not (port.isdecimal() and 0 < int(port) < 2**16):
-            wrong = f"MASTER_PORT is {port!r}, expected a number from 1 to 65535"
-    if wrong:
-        raise UserError(f"{wrong}; start the run with torchrun, which sets all, or unset {', '.join(PLACE)}")
+            refuse(f"{name} is {number}, but {size_name} is {size}, expected 1 or more")
+        if not 0 <= number < size:
+            refuse(f"{name} is {number}, expected 0 to {size - 1} where {size_name} is {size}")
+    if not (port.isdecimal() and 0 < int(port) < 2**16):
+        refuse(f"MASTER_PORT is {port!r}, expected a number from 1 to 65535")
 
 
 @contextmanager

@@ -18,7 +18,7 @@ class Materials:
 
     Attributes:
         noise: float32, (samples,), of any level; None where nothing is mixed in.
-        response: of the room, float32, (taps,), as ``trim_response`` makes it; None where there is no reverberation.
+        response: of the room, float32, (taps,), from ``normalise_response``; None where there is no reverberation.
     """
 
     noise: np.ndarray | None = None

@@ -196,7 +196,7 @@ class ImpulseLibrary:
         return len(self.files)
 
     def response(self, index: int, sample_rate: int) -> np.ndarray:
-        """One response as ``trim_response`` makes it: float32, (taps,); not to be changed.
+        """One response as ``normalise_response`` makes it: float32, (taps,); not to be changed.
 
         Raises:
             UserError: no readable audio, or silence.

@@ -17,39 +17,31 @@ DECAYED = 1e-6
 """Share of the energy, -60 dB, that may be left behind the end of a response: the decay that defines RT60."""
 
 
-def trim_response(response: np.ndarray, sample_rate: int) -> np.ndarray:
-    """A room impulse response made ready for ``reverberate``.
+def find_response(recording: np.ndarray, sample_rate: int) -> slice:
+    """The samples of a recorded room impulse response that are used, to be made ready by ``normalise_response``.
 
     Taps before the direct path, its strongest peak, are dropped, so that speech is not delayed. Behind it, the response
     ends where the energy still to come (Schroeder's backward integral, J. Acoust. Soc. Am. 37, 1965) is 60 dB below
     the whole, and after LONGEST_RESPONSE at the latest.
 
     Args:
-        response: (samples,), as recorded.
+        recording: (samples,).
         sample_rate: in Hz.
-
-    Returns:
-        float32, (taps,), of energy 1, its first tap the direct path.
 
     Raises:
         ValueError: a response that is empty, silent or not finite.
     """
-    return normalise_response(response[find_response(response, sample_rate)])
-
-
-def find_response(response: np.ndarray, sample_rate: int) -> slice:
-    """Where in a recording ``trim_response`` finds what it keeps; arguments and errors as there."""
-    magnitude = np.abs(response)
-    peak = int(magnitude.argmax()) if len(response) else 0
-    if not len(response) or not 0 < magnitude[peak] < np.inf:  # argmax finds a NaN, too
+    magnitude = np.abs(recording)
+    peak = int(magnitude.argmax()) if len(recording) else 0
+    if not len(recording) or not 0 < magnitude[peak] < np.inf:  # argmax finds a NaN, too
         raise ValueError("the impulse response is empty, silent or not finite")
-    tail = response[peak : peak + max(1, round(LONGEST_RESPONSE * sample_rate))] / magnitude[peak]
+    tail = recording[peak : peak + max(1, round(LONGEST_RESPONSE * sample_rate))] / magnitude[peak]
     to_come = np.cumsum(np.square(tail[::-1], dtype=np.float64))  # from the end, so increasing
     return slice(peak, peak + len(tail) - int(np.searchsorted(to_come, DECAYED * to_come[-1])))
 
 
 def normalise_response(response: np.ndarray) -> np.ndarray:
-    """A response that begins with its direct path, at energy 1: float32, (taps,)."""
+    """What ``find_response`` found, at energy 1: (taps,) that begin with the direct path -> float32, (taps,)."""
     kept = response / np.abs(response[0])
     return (kept / np.linalg.norm(kept)).astype(np.float32)
 
@@ -59,7 +51,7 @@ def reverberate(waveforms: Tensor, responses: Tensor) -> Tensor:
 
     Args:
         waveforms: float32, (batch, samples).
-        responses: float32, (batch, taps), from ``trim_response``; shorter ones filled up with zeros.
+        responses: float32, (batch, taps), from ``normalise_response``; shorter ones filled up with zeros.
 
     Returns:
         float32, (batch, samples): what rings on after the last sample is cut off.

@@ -12,7 +12,7 @@ from tarfile import BLOCKSIZE
 from svtoolkit.data.shards.index import CHECKSUMS, INDEX, parse_shard_index, read_checksums
 from svtoolkit.data.shards.location import ShardLocation
 from svtoolkit.data.shards.members import explain_header
-from svtoolkit.data.tables import Fault, read_table
+from svtoolkit.data.tables import MISSING_TABLE, Fault, read_table
 from svtoolkit.data.threads import map_in_order
 from svtoolkit.errors import UserError
 
@@ -59,7 +59,7 @@ def verify_shards(folder: str | Path, *, jobs: int = 1, progress: Callable[[int]
     ):
         if not (base / name).is_file():
             message = f"the file is missing, which {purpose}; copy it, or write the shards again with `svt shard`"
-            faults.append(Fault("missing-table", name, message))
+            faults.append(Fault(MISSING_TABLE, name, message))
             pointless.add(code)
     archives = _collect(base, faults)
 

@@ -9,7 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sounds import RATE, decaying, hiss, power_db
 
-from svtoolkit.data.augmentation.reverberation import DECAYED, LONGEST_RESPONSE, reverberate, trim_response
+from svtoolkit.data.augmentation.reverberation import (
+    DECAYED,
+    LONGEST_RESPONSE,
+    find_response,
+    normalise_response,
+    reverberate,
+)
+
+
+def trim_response(recording: np.ndarray, sample_rate: int) -> np.ndarray:
+    return normalise_response(recording[find_response(recording, sample_rate)])
 
 
 def test_a_response_begins_with_its_direct_path_at_energy_one():
