@@ -55,7 +55,7 @@ def run(command: str, folder: Path) -> None:
     environment = {**os.environ, "PATH": path, "SVT_VENV": sys.prefix, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", placed(reduced(command), folder)],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280,
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
 
@@ -69,6 +69,7 @@ def add_own_speech(folder: Path) -> None:
     shutil.copyfile(second, folder / "b.wav")
 
 
+@pytest.mark.timeout(1200)  # many commands, one after the other
 def test_the_commands_run_as_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands = [line for block in blocks("bash") for line in block.splitlines() if line.strip()]
     assert len(commands) >= 10

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 import xml.etree.ElementTree as ElementTree
 
 import matplotlib
@@ -185,11 +184,9 @@ def test_settings_of_the_user_neither_leak_in_nor_get_lost():
         assert matplotlib.rcParams["font.size"] == 30
 
 
-def test_many_scores_give_small_figures_in_reasonable_time():
+def test_many_scores_give_small_figures():
     scored = draw_scores(200_000, distance=2.0)
-    start = time.monotonic()
     det, histogram = svg_text(det_of(scored)), svg_text(score_histogram(*scored, 1.0))
-    assert time.monotonic() - start < 20
     assert len(det) < SIZE_LIMIT / 4
     assert len(histogram) < SIZE_LIMIT / 4
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import time
 
 import pytest
 from setup_stand_ins import ROOT, Machine
@@ -30,16 +29,14 @@ def test_from_nothing_to_an_environment(machine: Machine) -> None:
     assert f"source '{machine.venv}/bin/activate'" in done.stdout
 
 
-def test_second_call_does_nothing_and_is_quick(machine: Machine) -> None:
+def test_second_call_does_nothing(machine: Machine) -> None:
     machine.python()
     assert machine.setup("--extras=demo,dev").returncode == 0
     before = machine.calls
     for arguments in (["--extras", "dev,demo"], ["--extras", "demo"], []):
-        begin = time.monotonic()
         done = machine.setup(*arguments)
         assert done.returncode == 0
         assert "is up to date" in done.stdout
-        assert time.monotonic() - begin < 5  # 0.05 s on an idle machine
     assert machine.calls == before
 
 

@@ -65,10 +65,8 @@ def test_a_finished_run_is_left_as_it_is(speech, finished, monkeypatch, caplog):
     before = files_of(finished)
     monkeypatch.setattr(experiment_module.OptimizerStep, "__call__", lambda *_: pytest.fail("it trains"))
     monkeypatch.setattr(experiment_module.EmbeddingExtractor, "extract", lambda *_: pytest.fail("it validates"))
-    begin = time.monotonic()
     with caplog.at_level(logging.INFO):
         assert main(["train", *command_words(tiny_config(speech, finished))]) == 0
-    assert time.monotonic() - begin < 5
     assert "finished already after step 26: there is nothing left to do" in caplog.text
     after = files_of(finished)
     assert after.pop("logs/train.log").startswith(before.pop("logs/train.log"))

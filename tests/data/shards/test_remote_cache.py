@@ -137,7 +137,8 @@ def test_what_a_killed_process_left_is_no_obstacle(server, tmp_path):
     # Room is taken for all of it, of which half has come, so that others do not count on it.
     limit = time.monotonic() + 60
     while [path.stat().st_size for path in cache.glob("*.part")] != [5000]:
-        assert killed.poll() is None and time.monotonic() < limit
+        assert killed.poll() is None
+        assert time.monotonic() < limit
         time.sleep(0.01)
     killed.send_signal(signal.SIGKILL)
     killed.communicate(timeout=60)
