@@ -17,6 +17,10 @@ UNKNOWN = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 """What file systems answer that have no locks, as some network ones."""
 
 
+_held: set[int] = set()
+"""Descriptors of the locks that this process holds or waits for."""
+
+
 class NoLocksError(OSError):
     """The file system has no locks; names the file."""
 
@@ -24,6 +28,8 @@ class NoLocksError(OSError):
 @contextmanager
 def hold_lock(path: Path, *, wait: bool = True) -> Iterator[None]:
     """Hold the lock that a file stands for; the file is made if it is missing and stays.
+
+    Children that are forked meanwhile have no part in it: it ends with this process, though they may live on.
 
     Args:
         path: the file, in a folder that exists.
@@ -37,6 +43,7 @@ def hold_lock(path: Path, *, wait: bool = True) -> Iterator[None]:
         raise NoLocksError(errno.ENOSYS, os.strerror(errno.ENOSYS), str(path))
     # Opened for writing: NFS grants a lock of one holder on no other descriptor.
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    _held.add(descriptor)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -47,7 +54,21 @@ def hold_lock(path: Path, *, wait: bool = True) -> Iterator[None]:
         try:
             yield
         finally:
-            # Closing alone would leave it to a child that was forked meanwhile and has the descriptor, too.
+            # Closing alone would leave it to a child that was forked, but not by Python, and has the descriptor, too.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
+        _held.discard(descriptor)
         os.close(descriptor)
+
+
+def _leave_to_parent() -> None:
+    """In a child that was just forked: its descriptors would keep the locks of a parent that dies."""
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for descriptor in _held:
+        os.dup2(nothing, descriptor, inheritable=False)
+    os.close(nothing)
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,20 @@ import yaml
 from svtoolkit.atomic import atomic_write
 from svtoolkit.checkpoints.full_state import list_states, load_latest_state
 from svtoolkit.config import TrainConfig
+from svtoolkit.data.output_folder import hold_alone
 from svtoolkit.errors import UserError
 from svtoolkit.training.history import History
 
 log = logging.getLogger(__name__)
 
 CHECKPOINTS, LOGS, VALIDATION, CONFIG = "checkpoints", "logs", "validation", "config.yaml"
+LOCK = ".lock"
+"""File in the folder of logs that a run holds as long as it trains."""
+
+BUSY = (
+    "another run is training there, and two would overwrite each other's states; wait for it, stop it, or choose "
+    "another exp_dir"
+)
 
 FREE_KEYS = {
     "exp_dir", "resume", "data.root", "data.source", "data.cache_dir", "data.cache_gib", "data.num_workers",
@@ -79,25 +87,28 @@ def open_history(folder: Path, *, resume_step: int) -> History:
 
 
 @contextmanager
-def log_file(folder: Path) -> Iterator[None]:
-    """Everything that is logged inside the block goes to <folder>/train.log too.
+def alone_in(logs: Path) -> Iterator[None]:
+    """Inside the block no other run trains into the same exp_dir, and all that is logged goes to train.log, too.
+
+    Args:
+        logs: the run's folder for them, made if it is missing.
 
     Raises:
-        UserError: the folder cannot be written to.
+        UserError: another run holds exp_dir, or the folder cannot be written to.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handler = logging.FileHandler(folder / "train.log", encoding="utf-8")
-    except OSError as error:
-        raise _not_writable(folder, error) from error
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    root = logging.getLogger()
-    root.addHandler(handler)
-    try:
+    with ExitStack() as stack:
+        try:
+            logs.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(hold_alone(logs / LOCK, busy=f"{logs.parent}: {BUSY}"))
+            handler = logging.FileHandler(logs / "train.log", encoding="utf-8")
+        except OSError as error:
+            raise _not_writable(logs, error) from error
+        stack.callback(handler.close)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        root = logging.getLogger()
+        root.addHandler(handler)
+        stack.callback(root.removeHandler, handler)
         yield
-    finally:
-        root.removeHandler(handler)
-        handler.close()
 
 
 def _not_writable(path: Path, error: OSError) -> UserError:

@@ -25,7 +25,7 @@ from svtoolkit.losses import MarginSchedule
 from svtoolkit.optim import LearningRateSchedule
 from svtoolkit.scoring.extraction import EmbeddingExtractor
 from svtoolkit.training.assembly import Trainable, build_trainable
-from svtoolkit.training.exp_dir import CHECKPOINTS, LOGS, VALIDATION, find_state, log_file, open_history, write_config
+from svtoolkit.training.exp_dir import CHECKPOINTS, LOGS, VALIDATION, alone_in, find_state, open_history, write_config
 from svtoolkit.training.fitting import card_bytes, fit_micro_batch, ran_out, room_to_begin, try_pass
 from svtoolkit.training.initialisation import Start, choose_classes, read_start, speakers_digest
 from svtoolkit.training.loader import load_crops
@@ -54,7 +54,7 @@ def train(config: TrainConfig, world: World = ALONE) -> int | None:
     """
     check_settings(config, world.size)
     logs = Path(config.exp_dir) / LOGS
-    with log_file(logs) if world.is_first else nullcontext(), logging_redirect_tqdm([logging.getLogger()]):
+    with alone_in(logs) if world.is_first else nullcontext(), logging_redirect_tqdm([logging.getLogger()]):
         state = _state_to_go_on_from(config, world)
         _seed_everything(config, world)
         with room_to_begin(config):

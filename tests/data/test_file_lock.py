@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,32 @@ def test_a_child_that_was_forked_meanwhile_does_not_keep_it(tmp_path):
         os.waitpid(child, 0)
         os.close(asked)
         os.close(answer)
+
+
+def test_a_child_that_outlives_the_holder_does_not_keep_it(tmp_path):
+    path = tmp_path / "lock"
+    said, say = os.pipe()
+    holder = os.fork()
+    if not holder:
+        try:
+            with hold_lock(path):
+                if child := os.fork():
+                    os.write(say, b"%d" % child)
+                time.sleep(60)
+        finally:
+            os._exit(1)
+    child = int(os.read(said, 20))
+    try:
+        with pytest.raises(BlockingIOError), hold_lock(path, wait=False):
+            pytest.fail("held twice")
+        os.kill(holder, signal.SIGKILL)
+        os.waitpid(holder, 0)
+        with hold_lock(path, wait=False):
+            os.kill(child, 0)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.close(said)
+        os.close(say)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])

@@ -11,9 +11,11 @@ from tiny_runs import assert_same_run, command_words, fail_after, files_of, tiny
 
 from svtoolkit import composition
 from svtoolkit.checkpoints.full_state import list_states
+from svtoolkit.cli import main
+from svtoolkit.data import file_lock
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.errors import UserError
-from svtoolkit.training.exp_dir import FREE_KEYS, find_state
+from svtoolkit.training.exp_dir import FREE_KEYS, alone_in, find_state
 from svtoolkit.training.experiment import train
 
 
@@ -154,6 +156,22 @@ def test_an_exp_dir_that_cannot_be_written_is_named(speech, tmp_path):
         UserError, match=r"file/exp/logs: cannot be written .*; choose another exp_dir or free some disk"
     ):
         train(tiny_config(speech, tmp_path / "file" / "exp"))
+
+
+def test_two_runs_do_not_train_into_one_exp_dir(speech, tmp_path, capsys):
+    config = tiny_config(speech, tmp_path, trainer__epochs=1)
+    with alone_in(tmp_path / "logs"):
+        before = files_of(tmp_path)
+        assert main(["train", *command_words(config)]) == 1
+    assert f"{tmp_path}: another run is training there" in capsys.readouterr().err
+    assert files_of(tmp_path) == before
+    assert train(config) is None
+
+
+def test_a_file_system_without_locks_is_warned_of(speech, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(file_lock, "fcntl", None)
+    assert train(tiny_config(speech, tmp_path, trainer__epochs=1)) is None
+    assert f"{tmp_path}/logs/.lock: the file system has no locks; see to it that no other process" in caplog.text
 
 
 @pytest.mark.parametrize(("name", "named"), [("config.yaml", "config.yaml"), ("logs/history.jsonl", "logs")])
