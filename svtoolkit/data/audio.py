@@ -34,6 +34,12 @@ PLACEHOLDER = 0x7FFF0000
 TOLERANCE = 0.05
 """Seconds that may be missing at the end: some programs count their header among the samples."""
 
+TELLING = {"WAV", "WAVEX", "RF64", "W64", "AIFF", "AU"}
+"""Formats whose header shows that a file is cut off."""
+
+END = 0.2
+"""Seconds decoded of other files to see that they have an end; more than ``TOLERANCE``."""
+
 SHOWN_FAULTS = 3
 """Files that a message about many broken files names."""
 
@@ -59,6 +65,27 @@ def inspect_audio(path: str | Path) -> AudioInfo:
     """
     with open_audio(path) as stream:
         return AudioInfo(stream.samplerate, stream.frames, stream.channels)
+
+
+def inspect_whole(path: str | Path) -> AudioInfo:
+    """The same for a file that is to be of use: it has samples, and where compression hides a cut, its end is decoded.
+
+    Raises:
+        UserError: the file is missing, no audio that can be read, empty or cut off.
+    """
+    with open_audio(path) as stream:
+        info = AudioInfo(stream.samplerate, stream.frames, stream.channels)
+        if not info.samples:
+            raise UserError(f"{path}: the file holds no sample; drop or re-create it")
+        if isinstance(stream, soundfile.SoundFile) and stream.format not in TELLING:
+            try:
+                read_stretch(path, stream, max(0.0, info.seconds - END), None)
+            except soundfile.SoundFileError as error:
+                raise UserError(
+                    f"{path}: its end, at {info.seconds:.2f} s by the header, cannot be decoded ({error}): the file is "
+                    "cut off or broken; copy or unpack it again, or drop it"
+                ) from error
+    return info
 
 
 @contextmanager
@@ -181,7 +208,7 @@ def read_stretch(
 
 
 def measure_durations(paths: Mapping[Key, str | Path], *, jobs: int = 1) -> dict[Key, float]:
-    """Read the headers of many files.
+    """Find out how long many files are, each as ``inspect_whole`` sees it.
 
     Args:
         paths: any key -> audio file.
@@ -191,7 +218,7 @@ def measure_durations(paths: Mapping[Key, str | Path], *, jobs: int = 1) -> dict
         key -> length in seconds, in the order of ``paths``.
 
     Raises:
-        UserError: files that are missing, unreadable or hold no sample; names the first few and their number.
+        UserError: files that are missing, unreadable, cut off or hold no sample; names the first few and their number.
     """
     durations, reasons = try_durations(paths, jobs=jobs)
     if reasons:
@@ -216,7 +243,7 @@ def try_durations(
 
     def measure(path: str | Path) -> float | str:
         try:
-            return inspect_audio(path).seconds or f"{path}: the file holds no sample; drop or re-create it"
+            return inspect_whole(path).seconds
         except UserError as error:
             return str(error)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import threading
 import time
 from pathlib import Path
@@ -175,6 +176,34 @@ def test_durations_of_many_files(jobs, tmp_path):
     assert "b.wav: there is no such file" in message
     assert "c.wav" not in message
     assert message.endswith("; and 2 more")
+
+
+COMPRESSED = pytest.mark.parametrize(
+    ("name", "options"), [("a.flac", {}), ("a.flac", {"subtype": "PCM_24"}), ("a.mp3", {})]
+)
+
+
+@COMPRESSED
+@pytest.mark.parametrize("kept", [0.5, 0.95])
+def test_the_length_of_a_file_that_is_cut_off_is_not_taken_from_its_header(name, options, kept, tmp_path):
+    path = write_compressed(tmp_path / name, 3 * RATE, **options)
+    os.truncate(path, int(kept * path.stat().st_size))
+    with pytest.raises(UserError, match=rf"1 of 1 audio files cannot be used: {path}: .*header.*: the file is cut off"):
+        measure_durations({"a": path})
+
+
+@COMPRESSED
+@pytest.mark.parametrize("samples", [1, 1000, 3 * RATE])
+def test_the_length_of_a_whole_compressed_file(name, options, samples, tmp_path):
+    path = write_compressed(tmp_path / name, samples, **options)
+    assert measure_durations({"a": path}) == {"a": len(soundfile.read(path)[0]) / RATE}
+
+
+def write_compressed(path, samples, **options):
+    if path.suffix == ".mp3" and "MP3" not in soundfile.available_formats():
+        pytest.skip("this libsndfile is too old for MP3")
+    soundfile.write(path, np.random.default_rng(0).uniform(-0.1, 0.1, samples), RATE, **options)
+    return path
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 7])

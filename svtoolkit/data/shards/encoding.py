@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from svtoolkit.data.audio import convert_rate, open_audio, read_stretch
+from svtoolkit.data.audio import convert_rate, inspect_whole, open_audio, read_stretch
 from svtoolkit.data.kaldi_dir import Utterance
 from svtoolkit.data.pcm16 import encode_pcm16
 from svtoolkit.errors import UserError
@@ -16,9 +16,6 @@ from svtoolkit.errors import UserError
 FORMATS = ("flac", "original")
 DESCRIPTION = "json"
 """Extension of the member that describes an utterance, which no audio may have."""
-
-END = 0.2
-"""Seconds, more than ``read_stretch`` lets a file be too short by."""
 
 _EXTENSION = re.compile(r"[A-Za-z0-9]+")
 
@@ -58,7 +55,9 @@ def encode_utterance(utterance: Utterance, settings: AudioSettings) -> EncodedUt
             and none chosen.
     """
     if settings.audio_format == "original":
-        return _keep(utterance, settings)
+        info = inspect_whole(utterance.path)
+        _check_rate(utterance, info.sample_rate, settings)
+        return EncodedUtterance(_read_file(utterance), extension_of(utterance), info.seconds, info.sample_rate)
     samples, rate = _decode(utterance, settings)
     if not len(samples):
         raise UserError(
@@ -68,17 +67,6 @@ def encode_utterance(utterance: Utterance, settings: AudioSettings) -> EncodedUt
     if not np.isfinite(samples).all():
         raise UserError(f"{utterance.path}: has samples that are NaN or infinite; re-create the file")
     return EncodedUtterance(encode_pcm16(samples, rate, "flac"), "flac", len(samples) / rate, rate)
-
-
-def _keep(utterance: Utterance, settings: AudioSettings) -> EncodedUtterance:
-    """The file as it is; its end is decoded, which one that is cut off does not have."""
-    with open_audio(utterance.path) as stream:
-        rate, seconds = stream.samplerate, stream.frames / stream.samplerate
-        _check_rate(utterance, rate, settings)
-        if not stream.frames:
-            raise UserError(f"{utterance.path}: the file holds no sample; drop or re-create it")
-        read_stretch(utterance.path, stream, max(0.0, seconds - END), None)
-    return EncodedUtterance(_read_file(utterance), extension_of(utterance), seconds, rate)
 
 
 def _decode(utterance: Utterance, settings: AudioSettings) -> tuple[np.ndarray, int]:
