@@ -96,7 +96,8 @@ def test_ctrl_c_leaves_nothing_half_written_and_the_command_goes_on(tmp_path):
     )  # fmt: skip
     while process.poll() is None and not list(out.glob("audio/*/*.flac")):
         time.sleep(0.005)
-    os.killpg(process.pid, signal.SIGINT)
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     if process.returncode == 0:
         pytest.skip("the conversion was quicker than the signal")

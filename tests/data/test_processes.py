@@ -33,7 +33,7 @@ def test_they_work_and_are_gone(tmp_path):
 
 def test_leaving_begins_no_more(tmp_path):
     with worker_processes(1, killed="") as workers:
-        workers.submit(time.sleep, 0.5)
+        workers.submit(time.sleep, 2)
         for number in range(20):
             workers.submit(os.mkdir, tmp_path / str(number))
     assert len(list(tmp_path.iterdir())) < 20, "what is handed to a process already may still be done"

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,9 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
     ["svtoolkit.commands.train", "svtoolkit.composition", "hydra", "omegaconf", "torch._dynamo"]
 )
+
+LIMIT = 120.0
+"""Seconds until a run counts as hung, many times what one takes."""
 
 NO_SIGNAL = 0
 MOMENTS = (
@@ -109,7 +111,7 @@ class Signal:
         setattr(*sabotage[self.moment])
 
 
-def svt_train(config: TrainConfig, output: Path, signal_: Signal | None = None, timeout: float = 60) -> int:
+def svt_train(config: TrainConfig, output: Path, signal_: Signal | None = None) -> int:
     """Run `svt train` in a process group of its own; returns its exit status, -9 where it was killed.
 
     Args:
@@ -117,17 +119,13 @@ def svt_train(config: TrainConfig, output: Path, signal_: Signal | None = None, 
     """
     process = _CONTEXT.Process(target=_run, args=(["train", *command_words(config)], str(output), signal_))
     process.start()
-    _wait(process, timeout)
-    assert process.exitcode is not None
-    return process.exitcode
-
-
-def _wait(process: BaseProcess, timeout: float) -> None:
-    process.join(timeout)
+    process.join(LIMIT)
     if process.is_alive():
         process.kill()
         process.join()
-        raise TimeoutError(f"svt train did not end within {timeout} s")
+        raise TimeoutError(f"svt train did not end within {LIMIT} s")
+    assert process.exitcode is not None
+    return process.exitcode
 
 
 def _run(words: list[str], output: str, signal_: Signal | None) -> None:

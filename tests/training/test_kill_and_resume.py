@@ -89,7 +89,7 @@ def test_signal_to_the_process_group(number, speech, tmp_path, reference):
 def test_an_unforeseen_error_ends_the_process_with_its_loader_workers(speech, tmp_path):
     """Python waits at exit for children that are still there: a worker that will not end would hang the run."""
     config = tiny_config(speech, tmp_path / "exp", data__num_workers=2)
-    assert svt_train(config, tmp_path / "output", Signal(NO_SIGNAL, step=8), timeout=30) == 1
+    assert svt_train(config, tmp_path / "output", Signal(NO_SIGNAL, step=8)) == 1
     assert "RuntimeError: nobody foresaw this" in (tmp_path / "output").read_text()
 
 

@@ -269,7 +269,7 @@ def test_nobody_waits_for_the_others_against_his_will(speech, tmp_path):
             assert time.monotonic() < end
             time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    status, output = finish(process, timeout=10)
+    status, output = finish(process, timeout=60)
     assert status == -signal.SIGINT
     assert "Traceback" not in output
 
