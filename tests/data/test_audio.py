@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from broken_directories import RATE, write_noise
+from small_directories import RATE, write_noise
 
 from svtoolkit.data.audio import convert_rate, inspect_audio, measure_durations, read_audio
 from svtoolkit.data.threads import AHEAD, map_in_order

@@ -3,9 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from broken_directories import make_directory, make_segmented_directory, write_lines
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_directories import make_directory, make_segmented_directory, write_lines
 
 from svtoolkit.data.kaldi_dir import KaldiDir, Segment, Utterance, read_tables, read_utt2spk
 from svtoolkit.data.tables import read_table, write_table

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from broken_directories import BROKEN, SPEAKERS, UTTERANCES, make_directory, make_segmented_directory, write_lines
+from broken_directories import BROKEN
+from small_directories import SPEAKERS, UTTERANCES, make_directory, make_segmented_directory, write_lines
 
 from svtoolkit.data import manifest as manifest_module
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance

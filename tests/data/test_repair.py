@@ -6,13 +6,11 @@ import random
 from pathlib import Path
 
 import pytest
-from broken_directories import (
-    BROKEN,
+from broken_directories import BROKEN, Broken, edit
+from small_directories import (
     RATE,
     SAMPLES,
     UTTERANCES,
-    Broken,
-    edit,
     make_directory,
     make_segmented_directory,
     write_lines,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from broken_directories import RATE, SPEAKERS, make_directory, make_segmented_directory, write_noise
+from small_directories import RATE, SPEAKERS, make_directory, make_segmented_directory, write_noise
 
 from svtoolkit.data.manifest import Manifest
 from svtoolkit.data.training_set import TrainingSet

@@ -5,17 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from broken_directories import (
-    BROKEN,
+from broken_directories import BROKEN, Broken, edit, replace_audio, with_value
+from small_directories import (
     RATE,
     SAMPLES,
     UTTERANCES,
-    Broken,
-    edit,
     make_directory,
     make_segmented_directory,
-    replace_audio,
-    with_value,
     write_lines,
     write_noise,
 )
