@@ -12,7 +12,7 @@ from typing import Any
 from tqdm import tqdm
 
 from svtoolkit.config import ValidateConfig
-from svtoolkit.data.kaldi_dir import choose_audio_table
+from svtoolkit.data.audio_table import choose_audio_table
 from svtoolkit.data.repair import repair
 from svtoolkit.data.validation import validate
 from svtoolkit.reporting.provenance import DATA_RECORD, write_record

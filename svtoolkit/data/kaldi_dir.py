@@ -7,13 +7,13 @@ command (a pipe cannot be sought and runs whatever the list says), and relative 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from svtoolkit.data.shards.index import CHECKSUMS, INDEX, parse_shard_index
-from svtoolkit.data.shards.location import format_location, is_url, parse_location
+from svtoolkit.data.audio_table import choose_audio_table, make_absolute, resolve, shard_base
+from svtoolkit.data.shards.index import INDEX, parse_shard_index
+from svtoolkit.data.shards.location import format_location
 from svtoolkit.data.tables import (
     MISSING_TABLE,
     Fault,
@@ -36,12 +36,8 @@ __all__ = [
     "parse_tables",
     "read_tables",
     "read_utt2spk",
-    "resolve",
     "write_table",
 ]
-
-AUDIO_TABLES = {"files": "wav.scp", "shards": INDEX}
-"""Where the audio of a data directory may be listed."""
 
 COLUMNS: dict[str, int | None] = {"wav.scp": None, INDEX: 2, "utt2spk": 2, "segments": 4, "utt2dur": 2}
 """Columns of each table, key included; None: the rest of the line is one value."""
@@ -165,36 +161,6 @@ class KaldiDir:
                 (folder / name).unlink(missing_ok=True)
 
 
-def resolve(location: str, root: Path) -> Path:
-    """Where a file is that a list names, or a stretch of a shard; of a URL the double slash is lost for a while."""
-    path = Path(location)
-    if path.is_absolute():
-        return path
-    shard = parse_location(location)
-    return path if shard is not None and shard.is_remote else root / path
-
-
-def make_absolute(path: Path) -> str:
-    """As it can stand in a list that is read from anywhere."""
-    shard = parse_location(path)
-    return format_location(shard) if shard is not None and shard.is_remote else str(path.absolute())
-
-
-def choose_audio_table(folder: Path, source: str | None) -> str:
-    """Name of the table in which the audio of a data directory is listed.
-
-    Raises:
-        UserError: an unknown source.
-    """
-    if source is None:
-        of_shards = folder / INDEX, folder / CHECKSUMS
-        is_sharded = not (folder / "wav.scp").is_file() and any(map(os.path.isfile, of_shards))
-        return AUDIO_TABLES["shards" if is_sharded else "files"]
-    if source not in AUDIO_TABLES:
-        raise UserError(f"data.source is {source!r}, expected {' or '.join(AUDIO_TABLES)}, or null for what is there")
-    return AUDIO_TABLES[source]
-
-
 def invert(utt2spk: Mapping[str, str]) -> dict[str, list[str]]:
     """Speaker id -> sorted utterance ids, speakers sorted."""
     spk2utt: dict[str, list[str]] = {speaker: [] for speaker in sorted(set(utt2spk.values()))}
@@ -303,11 +269,6 @@ def parse_tables(path: str | Path, root: str | Path | None = None, source: str |
     # A wrong duration costs no utterance: it can be measured again.
     tables.faults = [replace(f, utterance=None) if f.where.startswith("utt2dur") else f for f in faults]
     return tables
-
-
-def shard_base(folder: Path, root: str | Path | None) -> str:
-    """Folder or URL that relative shards are taken from."""
-    return str(folder.absolute()) if root is None else str(root) if is_url(str(root)) else str(Path(root).absolute())
 
 
 def _cross_check(tables: Tables, segmented: bool) -> list[Fault]:

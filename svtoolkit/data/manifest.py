@@ -10,7 +10,8 @@ from typing import overload
 
 import numpy as np
 
-from svtoolkit.data.kaldi_dir import KaldiDir, Segment, Utterance, choose_audio_table, resolve, shard_base
+from svtoolkit.data.audio_table import choose_audio_table, resolve, shard_base
+from svtoolkit.data.kaldi_dir import KaldiDir, Segment, Utterance
 from svtoolkit.data.shards.index import INDEX
 from svtoolkit.data.text_column import (
     BLOCK_ROWS,

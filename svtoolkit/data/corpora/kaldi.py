@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from svtoolkit.data.audio import measure_durations
+from svtoolkit.data.audio_table import make_absolute
 from svtoolkit.data.corpora.folders import Measure
-from svtoolkit.data.kaldi_dir import KaldiDir, Segment, make_absolute
+from svtoolkit.data.kaldi_dir import KaldiDir, Segment
 from svtoolkit.data.shards.location import is_there
 from svtoolkit.errors import UserError
 

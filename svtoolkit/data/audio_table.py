@@ -1,0 +1,48 @@
+"""The table in which a data directory lists its audio, of files or of shards, and where its entries point."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from svtoolkit.data.shards.index import CHECKSUMS, INDEX
+from svtoolkit.data.shards.location import format_location, is_url, parse_location
+from svtoolkit.errors import UserError
+
+AUDIO_TABLES = {"files": "wav.scp", "shards": INDEX}
+"""Where the audio of a data directory may be listed."""
+
+
+def choose_audio_table(folder: Path, source: str | None) -> str:
+    """Name of the table in which the audio of a data directory is listed.
+
+    Raises:
+        UserError: an unknown source.
+    """
+    if source is None:
+        of_shards = folder / INDEX, folder / CHECKSUMS
+        is_sharded = not (folder / "wav.scp").is_file() and any(map(os.path.isfile, of_shards))
+        return AUDIO_TABLES["shards" if is_sharded else "files"]
+    if source not in AUDIO_TABLES:
+        raise UserError(f"data.source is {source!r}, expected {' or '.join(AUDIO_TABLES)}, or null for what is there")
+    return AUDIO_TABLES[source]
+
+
+def resolve(location: str, root: Path) -> Path:
+    """Where a file is that a list names, or a stretch of a shard; of a URL the double slash is lost for a while."""
+    path = Path(location)
+    if path.is_absolute():
+        return path
+    shard = parse_location(location)
+    return path if shard is not None and shard.is_remote else root / path
+
+
+def make_absolute(path: Path) -> str:
+    """As it can stand in a list that is read from anywhere."""
+    shard = parse_location(path)
+    return format_location(shard) if shard is not None and shard.is_remote else str(path.absolute())
+
+
+def shard_base(folder: Path, root: str | Path | None) -> str:
+    """Folder or URL that relative shards are taken from."""
+    return str(folder.absolute()) if root is None else str(root) if is_url(str(root)) else str(Path(root).absolute())
