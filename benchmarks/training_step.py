@@ -26,6 +26,7 @@ from svtoolkit.models.registry import NETWORKS
 from svtoolkit.models.revnet import DFRevNetSpec, RevNetSpec
 from svtoolkit.reversible import ReversibleSequence
 from svtoolkit.training.assembly import build_trainable
+from svtoolkit.training.memory_layout import lay_out_channels_last
 
 FRAMES, BINS = 200, 80
 CLASSES = 17982
@@ -62,9 +63,7 @@ def build_network(
     if device is not None and device.type != "cpu":
         network = network.to(device)
     if channels_last:
-        for weight in network.parameters():
-            if weight.dim() == 4:
-                weight.data = weight.data.to(memory_format=torch.channels_last)
+        lay_out_channels_last(network)
     return network
 
 

@@ -14,6 +14,7 @@ from svtoolkit.losses.sharded import ShardedHead
 from svtoolkit.memory import apply_strategy
 from svtoolkit.models import build_model
 from svtoolkit.optim import build_optimizer
+from svtoolkit.training.memory_layout import fails_in_channels_last, lay_out_channels_last
 from svtoolkit.training.sharding import refuse_foreign_state, shard_head
 from svtoolkit.training.world import ALONE, World
 
@@ -41,8 +42,8 @@ def build_trainable(
     channels_last: bool,
     world: World = ALONE,
 ) -> Trainable:
-    """Fresh weights; ``channels_last`` is the memory layout of the network's convolutions, ``world`` what a sharded
-    head is shared among.
+    """Fresh weights; ``channels_last`` is the memory layout of the network's convolutions, left out where it fails;
+    ``world`` is what a sharded head is shared among.
 
     Raises:
         UserError: as the builders of the parts.
@@ -59,10 +60,8 @@ def build_trainable(
     head = shard_head(whole, optim, world) if loss.shard else whole
     if device.type != "cpu":  # there they were made, and tensors of FakeTensorMode refuse Module.to altogether
         network, head = network.to(device), head.to(device)
-    if channels_last:
-        for weight in network.parameters():
-            if weight.dim() == 4:
-                weight.data = weight.data.to(memory_format=torch.channels_last)
+    if channels_last and not fails_in_channels_last(network, device):
+        lay_out_channels_last(network)
     parameters = [*network.parameters(), *head.parameters()]
     optimizer = build_optimizer(parameters, **asdict(optim))
     if loss.shard:

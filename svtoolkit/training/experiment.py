@@ -30,6 +30,7 @@ from svtoolkit.training.fitting import card_bytes, fit_micro_batch, ran_out, roo
 from svtoolkit.training.initialisation import Start, choose_classes, read_start, speakers_digest
 from svtoolkit.training.loader import load_crops
 from svtoolkit.training.loop import Plan, TrainingLoop
+from svtoolkit.training.memory_layout import fails_in_channels_last
 from svtoolkit.training.replication import synchronise_batch_norm
 from svtoolkit.training.settings import check_settings, micro_batch_of
 from svtoolkit.training.step import OptimizerStep
@@ -272,6 +273,10 @@ class Experiment:
             "%s: %.2f M parameters, embedding of %d; memory strategy: %s",
             config.model.name, weights / 1e6, config.model.embedding_dim, strategy,
         )  # fmt: skip
+        if config.trainer.channels_last and fails_in_channels_last(self.step.network, self.device):
+            log.info(
+                "trainer.channels_last is left out: on the CPU networks this narrow fail in it (a fault of oneDNN)"
+            )
         self.data.announce()
         devices = f"{self.world.size} devices x " if self.world.size > 1 else ""
         log.info(

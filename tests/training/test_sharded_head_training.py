@@ -44,6 +44,7 @@ def config_of(speech: Path, folder: Path, name: str, optim: str, *, shard: bool)
         "trainer__gradient_clip": 0.5,
         "trainer__epochs": 1,
         "trainer__keep_states": 9,
+        "model__base_width": 16,
     }
     changes |= {"validation__speakers": 3} | ({"optim__min_8bit_size": 90} if optim == "sgd_8bit" else {})
     return tiny_config(speech, folder / f"{name} {optim}", optim, loss__shard=shard, trainer__devices=2, **changes)

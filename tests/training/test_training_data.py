@@ -76,10 +76,14 @@ def test_any_number_of_workers_and_any_stop_give_the_same_numbers(augmented, spe
     assert_same_run(tmp_path / "exp", augmented)
 
 
-def test_the_batch_is_changed_as_its_crops_would_be(augmented, speech, sounds, tmp_path):
-    assert train(tiny_config(speech, tmp_path / "exp", **sounds, augment__device="batch")) is None
-    np.testing.assert_allclose(losses_of(tmp_path / "exp"), losses_of(augmented), rtol=2e-3)
-    assert losses_of(tmp_path / "exp")[0] == pytest.approx(losses_of(augmented)[0], rel=1e-6)
+def test_the_batch_is_changed_as_its_crops_would_be(speech, sounds, tmp_path):
+    """Up to rounding: at this learning rate it does not grow from step to step."""
+    still = {"optim__lr": 1e-5, "schedule__initial_lr": 1e-6, "schedule__final_lr": 1e-6}
+    for device in ("worker", "batch"):
+        assert train(tiny_config(speech, tmp_path / device, **sounds, **still, augment__device=device)) is None
+    losses = losses_of(tmp_path / "worker")
+    assert len(set(losses)) == len(losses) == 26
+    np.testing.assert_allclose(losses_of(tmp_path / "batch"), losses, rtol=3e-5)
 
 
 @pytest.mark.parametrize("changes", [{"augment__probability": 0.0}, {}], ids=["never", "nothing to draw from"])
