@@ -34,7 +34,7 @@ class PrepareConfig:
     """VoxCeleb1: take trial lists that are not the official ones."""
     jobs: int = 1
     max_bad: float = 0.0
-    """Share of the files that may be left out because their header cannot be read."""
+    """Share of the files that may be left out because they cannot be read or are cut off."""
     seed: int = 0
     eval_speakers: int = 0
     """Speakers split off into out/eval (synthetic: of the speakers made); 0: no split."""

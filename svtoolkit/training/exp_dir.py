@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -96,19 +96,25 @@ def alone_in(logs: Path) -> Iterator[None]:
     Raises:
         UserError: another run holds exp_dir, or the folder cannot be written to.
     """
-    with ExitStack() as stack:
-        try:
-            logs.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(hold_alone(logs / LOCK, busy=f"{logs.parent}: {BUSY}"))
-            handler = logging.FileHandler(logs / "train.log", encoding="utf-8")
-        except OSError as error:
-            raise _not_writable(logs, error) from error
-        stack.callback(handler.close)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-        root = logging.getLogger()
-        root.addHandler(handler)
-        stack.callback(root.removeHandler, handler)
+    with _log_file(logs), hold_alone(logs / LOCK, busy=f"{logs.parent}: {BUSY}"):
         yield
+
+
+@contextmanager
+def _log_file(folder: Path) -> Iterator[None]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handler = logging.FileHandler(folder / "train.log", encoding="utf-8")
+    except OSError as error:
+        raise _not_writable(folder, error) from error
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        handler.close()
 
 
 def _not_writable(path: Path, error: OSError) -> UserError:

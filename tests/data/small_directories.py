@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import soundfile
 
 RATE = 16000
@@ -19,6 +20,8 @@ def write_noise(
     path: Path, samples: int = SAMPLES, rate: int = RATE, channels: int = 1, level: float = 0.1, **options: Any
 ) -> Path:
     """Noise that differs from file to file and is the same on every run."""
+    if path.suffix == ".mp3" and "MP3" not in soundfile.available_formats():
+        pytest.skip("this libsndfile is too old for MP3, a format whose header survives a cut")
     path.parent.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(list(path.name.encode()))
     noise = level * rng.uniform(-1, 1, (samples, channels))
