@@ -17,11 +17,11 @@ import torch
 from scipy.signal import fftconvolve
 from torch import Tensor
 
-from svtoolkit.data.audio import convert_rate
-from svtoolkit.data.augmentation import AugmentationPolicy, NoiseLibrary
-from svtoolkit.data.augmentation.noise_library import ImpulseLibrary
-from svtoolkit.data.augmentation.plan import LIBRARY_CATEGORY
-from svtoolkit.data.training_set import TrainingSet
+from svtoolkit.audio.files import convert_rate
+from svtoolkit.augmentation import AugmentationPolicy, NoiseLibrary
+from svtoolkit.augmentation.noise_library import ImpulseLibrary
+from svtoolkit.augmentation.plan import LIBRARY_CATEGORY
+from svtoolkit.crops.training_set import TrainingSet
 from svtoolkit.features import FrontEnd
 from svtoolkit.features.fbank import dither_noise
 

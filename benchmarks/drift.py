@@ -29,12 +29,12 @@ from benchmarks.machine import write_record
 from benchmarks.memory_cuda import relative_l2
 from benchmarks.step_time import BATCH, compare_times, passes, time_in_turns
 from benchmarks.training_step import BINS, FRAMES, REVERSIBLE, build_network
-from svtoolkit.atomic import atomic_write
 from svtoolkit.device import PRECISIONS, autocast
 from svtoolkit.models.residual_functions import basic_function
 from svtoolkit.reporting.canvas import COLOURS, add_legend, drawing, png_bytes
 from svtoolkit.reversible import AdditiveCoupling, Chain, ReversibleSequence, snap
 from svtoolkit.reversible.coupling import split_streams
+from svtoolkit.system.atomic import atomic_write
 
 CHANNELS = 32
 MAP = (2, CHANNELS, 40, 50)

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import write_record
-from svtoolkit.checkpoints.run_history import read_history
 from svtoolkit.errors import UserError
 from svtoolkit.reporting.history import series
+from svtoolkit.runs.run_history import read_history
 
 RECIPE = Path(__file__).resolve().parents[1] / "recipes" / "mini" / "run.sh"
 

@@ -33,12 +33,12 @@ from benchmarks.loader_parts import measure_parts
 from benchmarks.loader_reading import compare_reading
 from benchmarks.machine import write_record
 from benchmarks.step_time import Timing, time_in_turns
-from svtoolkit.data import crops
-from svtoolkit.data.augmentation import AugmentationPolicy, Augmenter, ImpulseLibrary, NoiseLibrary, apply_batch
-from svtoolkit.data.crops import CropDataset, CropGeometry
-from svtoolkit.data.manifest import Manifest
-from svtoolkit.data.spec_augment import SpecAugment
-from svtoolkit.data.training_set import TrainingSet
+from svtoolkit.augmentation import AugmentationPolicy, Augmenter, ImpulseLibrary, NoiseLibrary, apply_batch
+from svtoolkit.augmentation.spec_augment import SpecAugment
+from svtoolkit.crops import crop as crops
+from svtoolkit.crops.crop import CropDataset, CropGeometry
+from svtoolkit.crops.manifest import Manifest
+from svtoolkit.crops.training_set import TrainingSet
 from svtoolkit.errors import UserError
 from svtoolkit.features import FrontEnd, build_front_end
 

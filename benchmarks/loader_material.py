@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from svtoolkit.data.audio import read_audio
-from svtoolkit.data.corpora.folders import Listed, audio_below, make_kaldi_dir
-from svtoolkit.data.corpora.musan import CATEGORIES, EXTENSIONS, prepare_musan
+from svtoolkit.audio.files import read_audio
+from svtoolkit.corpora.folders import Listed, audio_below, make_kaldi_dir
+from svtoolkit.corpora.musan import CATEGORIES, EXTENSIONS, prepare_musan
 from svtoolkit.data.kaldi_dir import KaldiDir
-from svtoolkit.data.shards.writer import write_shards
+from svtoolkit.data.sharding.writer import write_shards
 from svtoolkit.errors import UserError
 
 RATE = 16000

@@ -10,10 +10,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from svtoolkit.data import crops
-from svtoolkit.data.augmentation import Augmenter, ImpulseLibrary, apply
-from svtoolkit.data.augmentation.noise_library import SoundFiles
-from svtoolkit.data.spec_augment import SpecAugment
+from svtoolkit.augmentation import Augmenter, ImpulseLibrary, apply
+from svtoolkit.augmentation.noise_library import SoundFiles
+from svtoolkit.augmentation.spec_augment import SpecAugment
+from svtoolkit.crops import crop as crops
 from svtoolkit.features import FrontEnd
 
 PARTS: dict[str, tuple[Any, str]] = {

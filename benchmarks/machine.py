@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from svtoolkit.atomic import atomic_write
+from svtoolkit.system.atomic import atomic_write
 
 
 def write_record(path: Path, benchmark: str, words: Sequence[str], packages: Sequence[str], **found: object) -> None:

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import write_record
+from svtoolkit.crops.manifest import Manifest
+from svtoolkit.crops.training_set import TrainingSet
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
-from svtoolkit.data.manifest import Manifest
-from svtoolkit.data.training_set import TrainingSet
 
 UTTERANCES, SPEAKERS = 1_092_009, 5_994
 """Of the development part of VoxCeleb2."""

@@ -31,10 +31,10 @@ from benchmarks.machine import command_line, describe_machine
 from benchmarks.memory_summary import format_tables, summarise
 from benchmarks.published import PUBLISHED, optimizer_of
 from benchmarks.training_step import BINS, CLASSES, FRAMES, is_reversible
-from svtoolkit.atomic import atomic_write
 from svtoolkit.device import choose_device
 from svtoolkit.errors import UserError
 from svtoolkit.models import list_models
+from svtoolkit.system.atomic import atomic_write
 
 BUDGET_GIB = 9.2
 """What an 11 GB card leaves for tensors, context and workspaces apart: about what the paper's stored ResNets need at

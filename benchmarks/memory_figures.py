@@ -22,11 +22,11 @@ from matplotlib.ticker import NullLocator
 from benchmarks.memory_ledger import GIB, LARGE_BATCH, TIMELINE
 from benchmarks.published import PUBLISHED, optimizer_of
 from benchmarks.training_step import CHECKPOINT, REVERSIBLE, STORE
-from svtoolkit.atomic import atomic_write
 from svtoolkit.errors import UserError
 from svtoolkit.memory.step_report import BACKWARD, FORWARD, OPTIMIZER, PHASES
 from svtoolkit.reporting.canvas import COLOURS, GRID, add_legend, drawing, png_bytes
 from svtoolkit.reporting.inline_svg import INK
+from svtoolkit.system.atomic import atomic_write
 
 COLOUR_OF = {STORE: COLOURS[1], CHECKPOINT: COLOURS[4], REVERSIBLE: COLOURS[0]}
 MARKER_OF = {STORE: "o", CHECKPOINT: "s", REVERSIBLE: "D"}

@@ -23,7 +23,7 @@ from benchmarks.training_step import (
 from svtoolkit.config import LossConfig, MemoryCommandConfig, MemoryConfig, ModelConfig
 from svtoolkit.memory.measurement import measure_step
 from svtoolkit.memory.step_report import PHASES, MemoryReport
-from svtoolkit.training.memory_prediction import StepMemory, predict_memory
+from svtoolkit.planning.memory_prediction import StepMemory, predict_memory
 
 GIB = 2**30
 

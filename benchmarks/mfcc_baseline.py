@@ -28,7 +28,7 @@ import kaldi_native_fbank as knf
 import numpy as np
 
 from benchmarks.machine import write_record
-from svtoolkit.data.audio import read_audio
+from svtoolkit.audio.files import read_audio
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
 from svtoolkit.data.trials import hash_trials, read_trials
 from svtoolkit.errors import UserError

@@ -24,9 +24,9 @@ from svtoolkit.memory import apply_strategy
 from svtoolkit.models import SpeakerNetwork, build_model
 from svtoolkit.models.registry import NETWORKS
 from svtoolkit.models.revnet import DFRevNetSpec, RevNetSpec
+from svtoolkit.planning.assembly import build_trainable
+from svtoolkit.planning.memory_layout import lay_out_channels_last
 from svtoolkit.reversible import ReversibleSequence
-from svtoolkit.training.assembly import build_trainable
-from svtoolkit.training.memory_layout import lay_out_channels_last
 
 FRAMES, BINS = 200, 80
 CLASSES = 17982

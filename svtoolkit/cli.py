@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from svtoolkit import __version__
 from svtoolkit.config import REQUIRED
 from svtoolkit.errors import UserError
-from svtoolkit.output import log_to_stdout
+from svtoolkit.system.output import log_to_stdout
 
 if TYPE_CHECKING:
     from svtoolkit.composition.conf_files import Entry
@@ -131,7 +131,7 @@ def _run_jobs(name: str, words: list[str]) -> int:
     if name != "train":
         raise UserError(f"svt {name}: {MULTIRUN} is for `svt train`; run `svt {name}` once for each")
     overrides, _ = parse_words(name, words)
-    from svtoolkit.multirun import run_jobs
+    from svtoolkit.commands.multirun import run_jobs
 
     return run_jobs(overrides)
 

@@ -1,15 +1,28 @@
-"""What tests of several packages share: modules of other toolkits that ours are compared with."""
+"""What tests of several packages share; what takes long to import is imported where it is asked for."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from speech_material import speech
+
+if TYPE_CHECKING:
+    import numpy as np
+    from remote_material import Server
+
+    from svtoolkit.corpora.synthetic.espeak import Synthesiser
+
+__all__ = ["speech"]
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +47,70 @@ def wespeaker() -> Callable[[str], ModuleType]:
                     del sys.modules[module]
 
     return load
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Number of samples of every call by which soundfile has decoded some."""
+    import soundfile
+
+    counts: list[int] = []
+
+    class Counting(soundfile.SoundFile):
+        def read(self, *args: Any, **kwargs: Any) -> np.ndarray:
+            samples = super().read(*args, **kwargs)
+            counts.append(len(samples))
+            return samples
+
+    monkeypatch.setattr(soundfile, "SoundFile", Counting)
+    return counts
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    from remote_material import Server
+
+    with Server() as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.closing.set()
+        running.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def delays(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The delays between attempts, which nobody waits for."""
+    from svtoolkit.audio.shards import remote_cache
+
+    waited: list[float] = []
+    clock = SimpleNamespace(sleep=waited.append, monotonic=time.monotonic, time=time.time)
+    monkeypatch.setattr(remote_cache, "time", clock)
+    return waited
+
+
+@pytest.fixture(scope="module")
+def synthesiser() -> Iterator[Synthesiser]:
+    from svtoolkit.corpora.synthetic.espeak import open_synthesiser
+
+    with open_synthesiser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def finished(speech: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """exp_dir of the tiny run as it is, finished; not to be changed."""
+    from tiny_runs import tiny_config
+
+    from svtoolkit.training.experiment import train
+
+    exp_dir = tmp_path_factory.mktemp("finished") / "exp"
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.INFO)  # as the command line sets it
+    try:
+        assert train(tiny_config(speech, exp_dir)) is None
+    finally:
+        root.setLevel(level)
+    return exp_dir

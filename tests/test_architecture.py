@@ -13,10 +13,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = "commands training reporting deploy scoring checkpoints losses optim models memory data reversible features"
-MODULES = "cli multirun composition config device atomic output errors"
+PACKAGES = (
+    "commands composition training reporting deploy planning distributed scoring checkpoints crops corpora losses "
+    "optim models memory augmentation data runs audio config system reversible features"
+)
+MODULES = "cli device errors"
 
 
 def lint_imports(folder: Path) -> tuple[int, str]:
@@ -40,6 +43,11 @@ def skeleton(tmp_path: Path) -> Path:
         (package / name / "__init__.py").touch()
         (package / name / "first.py").touch()
         (package / name / "second.py").touch()
+    (package / "commands" / "train.py").touch()
+    (package / "commands" / "multirun.py").write_text("import svtoolkit.commands.train\n")
+    (package / "data" / "inner").mkdir()
+    (package / "data" / "inner" / "__init__.py").touch()
+    (package / "data" / "inner" / "third.py").touch()
     for name in ["__init__", *MODULES.split()]:
         (package / f"{name}.py").touch()
     return tmp_path
@@ -48,21 +56,21 @@ def skeleton(tmp_path: Path) -> Path:
 def test_svtoolkit_keeps_the_rule():
     status, output = lint_imports(ROOT)
     assert status == 0, output
-    assert "Contracts: 3 kept, 0 broken." in output
+    assert "Contracts: 4 kept, 0 broken." in output
 
 
 def test_the_skeleton_keeps_the_rule(skeleton):
     status, output = lint_imports(skeleton)
     assert status == 0, output
-    assert "Contracts: 3 kept, 0 broken." in output
+    assert "Contracts: 4 kept, 0 broken." in output
 
 
 def test_imports_downwards_and_within_a_package_are_allowed(skeleton):
     package = skeleton / "svtoolkit"
-    (package / "cli.py").write_text("import svtoolkit.commands.first\nimport svtoolkit.composition\n")
+    (package / "cli.py").write_text("import svtoolkit.commands.first\nimport svtoolkit.composition.first\n")
     (package / "commands" / "first.py").write_text("import svtoolkit.training.first\nimport svtoolkit.config\n")
     (package / "training" / "first.py").write_text("import svtoolkit.training.second\nimport svtoolkit.errors\n")
-    (package / "data" / "first.py").write_text("from svtoolkit import atomic\nimport svtoolkit.features.first\n")
+    (package / "data" / "first.py").write_text("from svtoolkit import system\nimport svtoolkit.features.first\n")
     status, output = lint_imports(skeleton)
     assert status == 0, output
 
@@ -71,6 +79,7 @@ def test_imports_downwards_and_within_a_package_are_allowed(skeleton):
     ("importer", "imported", "broken"),
     [
         ("data.first", "training.first", "nothing imports upwards"),
+        ("data.inner.third", "crops.first", "nothing imports upwards"),
         ("models.first", "data.first", "nothing imports upwards"),
         ("losses.first", "optim", "nothing imports upwards"),
         ("training.first", "composition", "nothing imports upwards"),
@@ -79,7 +88,7 @@ def test_imports_downwards_and_within_a_package_are_allowed(skeleton):
         ("features.first", "errors", "features and reversible know nothing of svtoolkit"),
         ("features.first", "data.first", "features and reversible know nothing of svtoolkit"),
         ("features.first", "reversible", "features and reversible know nothing of svtoolkit"),
-        ("reversible.first", "atomic", "features and reversible know nothing of svtoolkit"),
+        ("reversible.first", "system", "features and reversible know nothing of svtoolkit"),
         ("reversible.first", "features.first", "features and reversible know nothing of svtoolkit"),
         ("commands.first", "commands.second", "commands do not import each other"),
     ],
@@ -99,3 +108,20 @@ def test_a_package_without_a_layer_is_found(skeleton):
     assert status == 1, output
     assert "not listed as layers: - svtoolkit.utils" in output
     assert "Give a new package its line in the layers of pyproject.toml." in output
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        {"data/first": "data.second", "data/second": "data.first"},
+        {"data/first": "data.inner.third", "data/inner/third": "data.second", "data/second": "data.first"},
+        {"data/first": "data.inner", "data/inner/third": "data.first"},
+    ],
+    ids=["two files", "a file and a folder around a third", "a folder and a file beside it"],
+)
+def test_a_circle_inside_a_package_is_found(skeleton, imports):
+    for importer, imported in imports.items():
+        (skeleton / "svtoolkit" / f"{importer}.py").write_text(f"import svtoolkit.{imported}\n")
+    status, output = lint_imports(skeleton)
+    assert status == 1, output
+    assert "no circle between folders or files at any depth BROKEN" in output

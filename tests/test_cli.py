@@ -9,17 +9,15 @@ import os
 import subprocess
 import sys
 import types
-from pathlib import Path
 
 import pytest
 import yaml
+from paths import ROOT
 
 import svtoolkit
 from svtoolkit import composition
 from svtoolkit.cli import main, parse_words
 from svtoolkit.errors import UserError
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 def svt(*words: str, **options) -> subprocess.CompletedProcess[str]:

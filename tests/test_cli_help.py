@@ -6,9 +6,9 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from paths import ROOT
 
 import svtoolkit
 from svtoolkit import cli, composition
@@ -16,7 +16,6 @@ from svtoolkit.cli import COMMANDS, main, parse_words
 from svtoolkit.composition.keys import key_types
 from svtoolkit.config import SCHEMAS
 
-ROOT = Path(__file__).resolve().parents[1]
 SLOW_IMPORTS = ("torch", "hydra", "omegaconf", "numpy", "yaml", "tqdm")
 
 

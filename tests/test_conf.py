@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import yaml
+from paths import ROOT
 
 from svtoolkit import composition
 from svtoolkit.composition.conf_files import default_choices, described_keys
@@ -18,7 +18,7 @@ from svtoolkit.config import GROUP_SCHEMAS, REQUIRED, SCHEMAS
 from svtoolkit.models import build_model, list_models
 from svtoolkit.models.registry import NETWORKS
 
-CONF = Path(__file__).resolve().parents[1] / "conf"
+CONF = ROOT / "conf"
 FILES = sorted(path.relative_to(CONF).as_posix() for path in CONF.rglob("*"))
 YAML_FILES = [name for name in FILES if name.endswith(".yaml")]
 GROUPS = composition.config_groups("train")

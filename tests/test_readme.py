@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
 pytest.importorskip("espeakng_loader", reason="the extra `demo` is not installed: pip install svtoolkit[demo]")
 
-ROOT = Path(__file__).resolve().parents[1]
 TRAINING = (
     "model.base_width=4 features.num_bins=24 data.crop_frames=50 data.speeds=[1.0] data.num_workers=0 "
     "trainer.epochs=5 trainer.batch_size=8 trainer.threads=1 validation.speakers=2 schedule.warmup_epochs=1 "

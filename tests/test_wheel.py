@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from paths import ROOT
 
 from svtoolkit import composition
 from svtoolkit.config import SCHEMAS
 
-ROOT = Path(__file__).resolve().parents[1]
 CONF = ROOT / "conf"
 
 pytest.importorskip("hatchling", reason="the build backend, which scripts/setup.sh installs")

@@ -1,1 +1,1 @@
-"""What a run leaves on disk: its full state and history, the released form of a model, other toolkits' forms."""
+"""Released models: ours and those of other toolkits, in and out; nothing in one is ever executed."""

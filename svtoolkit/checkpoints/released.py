@@ -19,10 +19,10 @@ import safetensors.torch
 import yaml
 from torch import Tensor
 
-from svtoolkit.atomic import atomic_write
 from svtoolkit.config import FeaturesConfig
 from svtoolkit.errors import UserError
 from svtoolkit.models import SpeakerNetwork, build_model
+from svtoolkit.system.atomic import atomic_write
 
 FORMAT = 1
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.yaml"

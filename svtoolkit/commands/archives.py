@@ -8,7 +8,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from svtoolkit.config import ArchivesConfig
-from svtoolkit.data.corpora.archives import ARCHIVES, verify_archives
+from svtoolkit.corpora.archives import ARCHIVES, verify_archives
 from svtoolkit.errors import UserError
 
 

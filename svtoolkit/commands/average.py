@@ -10,12 +10,12 @@ from typing import Any
 from svtoolkit import __version__
 from svtoolkit.checkpoints.averaging import average_weights
 from svtoolkit.checkpoints.released import ModelDescription, write_released
-from svtoolkit.checkpoints.run_history import read_history
 from svtoolkit.config import AverageConfig, FeaturesConfig
 from svtoolkit.errors import UserError
-from svtoolkit.reporting.provenance import read_record
-from svtoolkit.training.epoch_weights import choose_epochs, load_epoch_weights, weights_path
-from svtoolkit.training.exp_dir import CHECKPOINTS, CONFIG, LOGS
+from svtoolkit.runs.epoch_weights import choose_epochs, load_epoch_weights, weights_path
+from svtoolkit.runs.exp_dir import CHECKPOINTS, CONFIG, LOGS
+from svtoolkit.runs.provenance import read_record
+from svtoolkit.runs.run_history import read_history
 
 log = logging.getLogger(__name__)
 

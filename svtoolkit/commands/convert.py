@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from svtoolkit.config import ConvertConfig
 from svtoolkit.data.conversion import convert_corpus
-from svtoolkit.reporting.provenance import DATA_RECORD, write_record
+from svtoolkit.runs.provenance import DATA_RECORD, write_record
 
 log = logging.getLogger(__name__)
 

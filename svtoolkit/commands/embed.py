@@ -12,7 +12,7 @@ from tqdm import tqdm
 from svtoolkit.config import EmbedConfig
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.errors import UserError
-from svtoolkit.reporting.provenance import write_record
+from svtoolkit.runs.provenance import write_record
 from svtoolkit.scoring.embedding_file import write_embeddings
 from svtoolkit.scoring.speaker_model import SpeakerModel
 

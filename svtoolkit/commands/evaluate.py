@@ -7,14 +7,14 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from svtoolkit.atomic import atomic_write
 from svtoolkit.checkpoints.released import read_description, write_description
 from svtoolkit.config import EvaluateConfig
 from svtoolkit.data.kaldi_dir import read_utt2spk
 from svtoolkit.data.trials import hash_trials, read_trials
 from svtoolkit.errors import UserError
-from svtoolkit.reporting.provenance import file_sha256, read_record
+from svtoolkit.runs.provenance import file_sha256, read_record
 from svtoolkit.scoring.evaluation import evaluate_scores
+from svtoolkit.system.atomic import atomic_write
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from tqdm import tqdm
 from svtoolkit.config import MemoryCommandConfig
 from svtoolkit.errors import UserError
 from svtoolkit.memory.step_report import KINDS, MemoryReport
-from svtoolkit.training.memory_prediction import StepMemory, count_phases, predict_memory
+from svtoolkit.planning.memory_prediction import StepMemory, count_phases, predict_memory
 
 PATIENCE = 2.0
 """Seconds before a progress bar is worth its line."""

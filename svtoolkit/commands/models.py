@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from svtoolkit.config import ModelsConfig
 from svtoolkit.errors import UserError
-from svtoolkit.training.model_survey import NetworkFacts, match_names, survey_networks
+from svtoolkit.planning.model_survey import NetworkFacts, match_names, survey_networks
 
 COLUMNS = ("family", "layers", "params/M", "GMAC", "pooled", "embedding", "memory", "GiB/utt")
 ROW = "{:<{width}}  {:<9}  {:>6}  {:>8}  {:>6}  {:>6}  {:>9}  {:<10}  {:>7}"

@@ -9,25 +9,25 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from svtoolkit.atomic import atomic_write
+from svtoolkit.audio.files import try_durations
 from svtoolkit.config import PrepareConfig
-from svtoolkit.data.audio import try_durations
+from svtoolkit.corpora.cnceleb import prepare_cnceleb, read_cnceleb_trials
+from svtoolkit.corpora.kaldi import prepare_kaldi
+from svtoolkit.corpora.librispeech import prepare_librispeech
+from svtoolkit.corpora.musan import prepare_musan
+from svtoolkit.corpora.rirs_noises import prepare_rirs_noises
+from svtoolkit.corpora.speaker_folders import prepare_speaker_folders
+from svtoolkit.corpora.synthetic.corpus import generate_synthetic_corpus
+from svtoolkit.corpora.voxceleb import prepare_voxceleb1, prepare_voxceleb2
+from svtoolkit.corpora.voxceleb_trials import read_voxceleb_trials
 from svtoolkit.data.bad_files import BAD_FILES, BadFile, count_allowed, show_reasons, write_bad_files
-from svtoolkit.data.corpora.cnceleb import prepare_cnceleb, read_cnceleb_trials
-from svtoolkit.data.corpora.kaldi import prepare_kaldi
-from svtoolkit.data.corpora.librispeech import prepare_librispeech
-from svtoolkit.data.corpora.musan import prepare_musan
-from svtoolkit.data.corpora.rirs_noises import prepare_rirs_noises
-from svtoolkit.data.corpora.speaker_folders import prepare_speaker_folders
-from svtoolkit.data.corpora.synthetic import generate_synthetic_corpus
-from svtoolkit.data.corpora.voxceleb import prepare_voxceleb1, prepare_voxceleb2
-from svtoolkit.data.corpora.voxceleb_trials import read_voxceleb_trials
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.splitting import split_speakers
 from svtoolkit.data.trials import Trials, make_trials, write_trials
 from svtoolkit.data.validation import find_trials
 from svtoolkit.errors import UserError
-from svtoolkit.reporting.provenance import DATA_RECORD, write_record
+from svtoolkit.runs.provenance import DATA_RECORD, write_record
+from svtoolkit.system.atomic import atomic_write
 
 log = logging.getLogger(__name__)
 

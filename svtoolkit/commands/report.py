@@ -12,15 +12,15 @@ import torch
 
 from svtoolkit import __version__
 from svtoolkit.checkpoints.released import read_released
-from svtoolkit.checkpoints.run_history import read_history
 from svtoolkit.config import ReportConfig
 from svtoolkit.data.trials import hash_trials, read_trials
 from svtoolkit.errors import UserError
-from svtoolkit.reporting.provenance import commands_behind, file_sha256, read_record, source_commit
 from svtoolkit.reporting.report import write_report
+from svtoolkit.runs.exp_dir import CONFIG, LOGS
+from svtoolkit.runs.provenance import commands_behind, file_sha256, read_record, source_commit
+from svtoolkit.runs.run_history import read_history
 from svtoolkit.scoring.evaluation import scored_part
 from svtoolkit.scoring.score_file import align_scores
-from svtoolkit.training.exp_dir import CONFIG, LOGS
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from svtoolkit.config import ScoreConfig
 from svtoolkit.data.kaldi_dir import read_utt2spk
 from svtoolkit.data.trials import hash_trials, read_trials
 from svtoolkit.errors import UserError
-from svtoolkit.reporting.provenance import write_record
+from svtoolkit.runs.provenance import write_record
 from svtoolkit.scoring.cosine import EmbeddingTable, cosine_scores, mean_embedding, score_trials, speaker_means
 from svtoolkit.scoring.embedding_file import read_embeddings
 from svtoolkit.scoring.normalisation import METHODS, check_disjoint, normalise_scores

@@ -11,8 +11,8 @@ from tqdm import tqdm
 from svtoolkit.config import ShardConfig
 from svtoolkit.data.bad_files import BAD_FILES
 from svtoolkit.data.kaldi_dir import KaldiDir
-from svtoolkit.data.shards.writer import write_shards
-from svtoolkit.reporting.provenance import DATA_RECORD, write_record
+from svtoolkit.data.sharding.writer import write_shards
+from svtoolkit.runs.provenance import DATA_RECORD, write_record
 
 log = logging.getLogger(__name__)
 

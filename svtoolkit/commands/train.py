@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from svtoolkit.config import TrainConfig
-from svtoolkit.reporting.provenance import RUN_RECORD, append_command
+from svtoolkit.runs.provenance import RUN_RECORD, append_command
 from svtoolkit.training.launch import launch
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from svtoolkit.config import ValidateConfig
 from svtoolkit.data.audio_table import choose_audio_table
 from svtoolkit.data.repair import repair
 from svtoolkit.data.validation import validate
-from svtoolkit.reporting.provenance import DATA_RECORD, write_record
+from svtoolkit.runs.provenance import DATA_RECORD, write_record
 
 
 def run(config: ValidateConfig, typed: str) -> int:

@@ -266,7 +266,7 @@ class TrainerConfig:
     """... and the best by validation EER."""
     log_steps: int = 10
     channels_last: bool = True
-    """Memory layout of the convolutions; left out where it fails (svtoolkit/training/memory_layout.py)."""
+    """Memory layout of the convolutions; left out where it fails (svtoolkit/planning/memory_layout.py)."""
     deterministic: bool = True
     """On CUDA: cuDNN's deterministic algorithms."""
 

@@ -1,1 +1,1 @@
-"""Corpora as Kaldi data directories, audio by slice, sampling and augmentation."""
+"""Kaldi data directories off line: read, write, validate, repair, convert, split, trials, shards."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from svtoolkit.data.audio import AudioInfo, open_audio
-from svtoolkit.data.shards.location import is_there
+from svtoolkit.audio.files import AudioInfo, open_audio
+from svtoolkit.audio.shards.location import is_there
 from svtoolkit.errors import UserError
 
 BLOCK = 1 << 18

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from svtoolkit.data.shards.index import CHECKSUMS, INDEX
-from svtoolkit.data.shards.location import format_location, is_url, parse_location
+from svtoolkit.audio.shards.location import format_location, is_url, parse_location
+from svtoolkit.data.shard_index import CHECKSUMS, INDEX
 from svtoolkit.errors import UserError
 
 AUDIO_TABLES = {"files": "wav.scp", "shards": INDEX}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from svtoolkit.atomic import atomic_write
+from svtoolkit.system.atomic import atomic_write
 
 BAD_FILES = "bad_files.tsv"
 SHOWN = 3

@@ -17,17 +17,17 @@ from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 
-from svtoolkit.atomic import atomic_write
+from svtoolkit.audio.m4a import import_av, is_left_to_ffmpeg
 from svtoolkit.data.bad_files import BAD_FILES, BadFile, count_allowed, show_reasons, write_bad_files
 from svtoolkit.data.conversion_worker import Form, Outcome, Task, convert_all
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
-from svtoolkit.data.m4a import import_av, is_left_to_ffmpeg
-from svtoolkit.data.output_folder import claim_folder, hold_alone, remove_leftovers
-from svtoolkit.data.processes import worker_processes
 from svtoolkit.data.tables import read_table, write_table
 from svtoolkit.data.trials import parse_trial, trial_lines
 from svtoolkit.data.validation import find_trials
 from svtoolkit.errors import UserError
+from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.output_folder import claim_folder, hold_alone, remove_leftovers
+from svtoolkit.system.processes import worker_processes
 
 log = logging.getLogger(__name__)
 

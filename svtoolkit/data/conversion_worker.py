@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 import soundfile
 
-from svtoolkit.atomic import atomic_write
-from svtoolkit.data.audio import read_audio
+from svtoolkit.audio.files import read_audio
+from svtoolkit.audio.pcm16 import SUBTYPE, encode_pcm16
 from svtoolkit.data.bad_files import BadFile
-from svtoolkit.data.pcm16 import SUBTYPE, encode_pcm16
 from svtoolkit.errors import UserError
+from svtoolkit.system.atomic import atomic_write
 
 
 @dataclass(frozen=True)

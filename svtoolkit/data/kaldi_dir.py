@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from svtoolkit.audio.shards.location import format_location
 from svtoolkit.data.audio_table import choose_audio_table, make_absolute, resolve, shard_base
-from svtoolkit.data.shards.index import INDEX, parse_shard_index
-from svtoolkit.data.shards.location import format_location
+from svtoolkit.data.shard_index import INDEX, parse_shard_index
 from svtoolkit.data.tables import (
     MISSING_TABLE,
     Fault,

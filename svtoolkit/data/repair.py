@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from svtoolkit.atomic import atomic_folder
 from svtoolkit.data.audio_table import AUDIO_TABLES
 from svtoolkit.data.kaldi_dir import COLUMNS, Fault, KaldiDir, read_tables
 from svtoolkit.data.tables import MISSING_TABLE, read_table, write_table
 from svtoolkit.data.trials import Trials, parse_trial, trial_lines, write_trials
 from svtoolkit.data.validation import Validation, find_trials, validate
 from svtoolkit.errors import UserError
+from svtoolkit.system.atomic import atomic_folder
 
 BY_UTTERANCE = ("utt2*", "text")
 BY_SPEAKER = ("spk2*",)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from svtoolkit.atomic import atomic_write
 from svtoolkit.errors import UserError
+from svtoolkit.system.atomic import atomic_write
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 

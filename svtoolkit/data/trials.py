@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from svtoolkit.atomic import atomic_write
 from svtoolkit.errors import UserError
+from svtoolkit.system.atomic import atomic_write
 
 LABELS = {"target": True, "nontarget": False}
 TRIAL_FORM = "`enrol test target` or `enrol test nontarget`"

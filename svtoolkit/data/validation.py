@@ -13,12 +13,12 @@ from pathlib import Path
 
 from svtoolkit.data.audio_survey import SILENCE_DBFS, Extent, Survey, survey_recording
 from svtoolkit.data.kaldi_dir import Fault, KaldiDir, Segment, Tables, parse_tables
-from svtoolkit.data.shards.index import INDEX
-from svtoolkit.data.shards.verification import verify_shards
+from svtoolkit.data.shard_index import INDEX
+from svtoolkit.data.shard_verification import verify_shards
 from svtoolkit.data.tables import read_table
-from svtoolkit.data.threads import map_in_order
 from svtoolkit.data.trials import TRIAL_FORM, parse_trial, trial_lines
 from svtoolkit.errors import UserError
+from svtoolkit.system.threads import map_in_order
 
 DURATION_TOLERANCE = 0.05
 """Seconds that utt2dur, the end of a segment or the header may differ from the audio: rounding in other tools ..."""

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from svtoolkit.atomic import atomic_write
 from svtoolkit.errors import UserError
 from svtoolkit.reporting.formatting import file_stem, plain
 from svtoolkit.reporting.history import Record, summary
 from svtoolkit.reporting.page import PageFigure, build_page
+from svtoolkit.system.atomic import atomic_write
 
 NAMES = ("evaluation", "scores")
 NUMBERS = ("eer", "eer_threshold")
@@ -57,7 +57,7 @@ def write_report(
             (target prior -> cost), ``cllr``, ``min_cllr``, ``trials``, ``targets``, ``nontargets``, ``missing``,
             ``trials_sha256``. Rates are shares of one. Further keys go to result.json alone.
         scored: scores and labels behind each result, in the same order.
-        history: records of the training run, see ``svtoolkit.checkpoints.run_history``.
+        history: records of the training run, see ``svtoolkit.runs.run_history``.
         config_text: the composed configuration, YAML.
         facts: model, sizes, machine, versions and the like: text, numbers, lists and mappings of these;
             ``commands`` holds the commands that repeat the run.

@@ -11,9 +11,9 @@ import kaldiio
 import numpy as np
 from kaldiio.matio import read_kaldi
 
-from svtoolkit.atomic import atomic_write
 from svtoolkit.errors import UserError
 from svtoolkit.scoring.cosine import EmbeddingTable
+from svtoolkit.system.atomic import atomic_write
 
 _LOCATION = re.compile(r"(.+):(\d+)")
 _BINARY, _TEXT = b"\0B", b"["

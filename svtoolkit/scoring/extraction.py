@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from svtoolkit.data.audio import inspect_audio, read_audio
+from svtoolkit.audio.files import inspect_audio, read_audio
 from svtoolkit.data.kaldi_dir import Utterance
-from svtoolkit.data.threads import map_in_order
 from svtoolkit.device import autocast
 from svtoolkit.errors import UserError
 from svtoolkit.features import FrontEnd
+from svtoolkit.system.threads import map_in_order
 
 NOT_FINITE = "the embedding is not finite; check the audio for NaN"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from svtoolkit.atomic import atomic_write
 from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
+from svtoolkit.system.atomic import atomic_write
 
 FORM = "`enrol test score`"
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from svtoolkit.audio.files import read_audio
 from svtoolkit.checkpoints.released import ModelDescription, read_released
-from svtoolkit.data.audio import read_audio
 from svtoolkit.device import choose_device
 from svtoolkit.errors import UserError
 from svtoolkit.features import build_front_end

@@ -15,28 +15,28 @@ import torch
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from svtoolkit.config import TrainConfig
-from svtoolkit.data.crops import CropBatch
-from svtoolkit.data.manifest import Manifest
-from svtoolkit.data.sampler import BatchSampler, share_of
+from svtoolkit.crops.crop import CropBatch
+from svtoolkit.crops.loader import load_crops
+from svtoolkit.crops.manifest import Manifest
+from svtoolkit.crops.sampler import BatchSampler, share_of
+from svtoolkit.crops.training_data import TrainingData
 from svtoolkit.device import autocast, choose_device
+from svtoolkit.distributed.replication import synchronise_batch_norm
+from svtoolkit.distributed.world import ALONE, World
 from svtoolkit.errors import UserError
 from svtoolkit.features import FrontEnd, build_front_end
 from svtoolkit.losses import MarginSchedule
 from svtoolkit.optim import LearningRateSchedule
+from svtoolkit.planning.assembly import Trainable, build_trainable
+from svtoolkit.planning.memory_layout import fails_in_channels_last
+from svtoolkit.runs.exp_dir import CHECKPOINTS, LOGS, VALIDATION, alone_in, find_state, open_history, write_config
 from svtoolkit.scoring.extraction import EmbeddingExtractor
-from svtoolkit.training.assembly import Trainable, build_trainable
-from svtoolkit.training.exp_dir import CHECKPOINTS, LOGS, VALIDATION, alone_in, find_state, open_history, write_config
 from svtoolkit.training.fitting import card_bytes, fit_micro_batch, ran_out, room_to_begin, try_pass
 from svtoolkit.training.initialisation import Start, choose_classes, read_start, speakers_digest
-from svtoolkit.training.loader import load_crops
 from svtoolkit.training.loop import Plan, TrainingLoop
-from svtoolkit.training.memory_layout import fails_in_channels_last
-from svtoolkit.training.replication import synchronise_batch_norm
 from svtoolkit.training.settings import check_settings, micro_batch_of
 from svtoolkit.training.step import OptimizerStep
-from svtoolkit.training.training_data import TrainingData
 from svtoolkit.training.validation import Validation
-from svtoolkit.training.world import ALONE, World
 
 log = logging.getLogger(__name__)
 

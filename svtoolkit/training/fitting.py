@@ -19,13 +19,13 @@ from svtoolkit.config import (
     TrainConfig,
 )
 from svtoolkit.device import autocast
+from svtoolkit.distributed.sharded_head import ShardedHead
+from svtoolkit.distributed.world import ALONE, World
 from svtoolkit.errors import UserError
-from svtoolkit.losses.sharded import ShardedHead
 from svtoolkit.models.registry import NETWORKS
 from svtoolkit.models.revnet import DFRevNetSpec, RevNetSpec
-from svtoolkit.training.memory_prediction import predict_memory
+from svtoolkit.planning.memory_prediction import predict_memory
 from svtoolkit.training.step import OptimizerStep
-from svtoolkit.training.world import ALONE, World
 
 log = logging.getLogger(__name__)
 

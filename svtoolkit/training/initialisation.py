@@ -11,13 +11,13 @@ from typing import Any
 import yaml
 from torch import Tensor, nn
 
-from svtoolkit.checkpoints.full_state import load_latest_state
 from svtoolkit.checkpoints.released import DESCRIPTION, read_released
 from svtoolkit.config import TrainConfig
-from svtoolkit.data.training_set import TrainingSet
+from svtoolkit.crops.training_set import TrainingSet
+from svtoolkit.distributed.sharded_head import ShardedHead
 from svtoolkit.errors import UserError
-from svtoolkit.losses.sharded import ShardedHead
-from svtoolkit.training.exp_dir import CHECKPOINTS, CONFIG
+from svtoolkit.runs.exp_dir import CHECKPOINTS, CONFIG
+from svtoolkit.runs.full_state import load_latest_state
 
 log = logging.getLogger(__name__)
 

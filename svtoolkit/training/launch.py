@@ -22,12 +22,12 @@ from tqdm import tqdm
 
 from svtoolkit import __version__
 from svtoolkit.config import TrainConfig
-from svtoolkit.data.processes import end_with_parent, held_back
 from svtoolkit.device import choose_device
+from svtoolkit.distributed.world import PLACE, Place, joined, place_in_environment
 from svtoolkit.errors import UserError
+from svtoolkit.system.processes import end_with_parent, held_back
+from svtoolkit.system.signals import ASKING
 from svtoolkit.training.experiment import train
-from svtoolkit.training.signals import ASKING
-from svtoolkit.training.world import PLACE, Place, joined, place_in_environment
 
 log = logging.getLogger(__name__)
 

@@ -11,18 +11,18 @@ from typing import Any
 
 from tqdm import tqdm
 
-from svtoolkit.checkpoints.full_state import save_state
 from svtoolkit.config import TrainerConfig
-from svtoolkit.data.crops import CropBatch
+from svtoolkit.crops.crop import CropBatch
 from svtoolkit.errors import UserError
 from svtoolkit.losses import MarginSchedule
 from svtoolkit.memory.peak import peak_bytes, reset_peak
 from svtoolkit.optim import LearningRateSchedule
-from svtoolkit.training.epoch_weights import drop_epoch_weights, save_epoch_weights
-from svtoolkit.training.history import History
+from svtoolkit.runs.epoch_weights import drop_epoch_weights, save_epoch_weights
+from svtoolkit.runs.full_state import save_state
+from svtoolkit.runs.history import History
+from svtoolkit.system.signals import ASKING, StopRequest
 from svtoolkit.training.meters import Meter
 from svtoolkit.training.run_state import collect_state, restore_state
-from svtoolkit.training.signals import ASKING, StopRequest
 from svtoolkit.training.step import OptimizerStep
 
 log = logging.getLogger(__name__)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from svtoolkit.distributed.sharded_head import ShardedHead
+from svtoolkit.distributed.sharding import cut_optimizer, whole_head, whole_optimizer
 from svtoolkit.errors import UserError
-from svtoolkit.losses.sharded import ShardedHead
 from svtoolkit.training.meters import Meter
-from svtoolkit.training.sharding import cut_optimizer, whole_head, whole_optimizer
 from svtoolkit.training.step import OptimizerStep
 
 

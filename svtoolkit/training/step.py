@@ -11,16 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.amp import GradScaler
 
-from svtoolkit.data.augmentation import apply_batch
-from svtoolkit.data.crops import CropBatch
-from svtoolkit.data.spec_augment import SpecAugment
+from svtoolkit.augmentation import apply_batch
+from svtoolkit.augmentation.spec_augment import SpecAugment
+from svtoolkit.crops.crop import CropBatch
+from svtoolkit.distributed.replication import build_learner
+from svtoolkit.distributed.sharded_head import ShardedHead
+from svtoolkit.distributed.sharding import build_scaler, clip_gradient
+from svtoolkit.distributed.world import ALONE, World
 from svtoolkit.features import FrontEnd
 from svtoolkit.losses import ClassificationHead
-from svtoolkit.losses.sharded import ShardedHead
 from svtoolkit.training.meters import Meter
-from svtoolkit.training.replication import build_learner
-from svtoolkit.training.sharding import build_scaler, clip_gradient
-from svtoolkit.training.world import ALONE, World
 
 
 @dataclass

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 import torch
+from paths import SHARED
 
 pytest.importorskip("kaldi_native_fbank", reason="the common way needs kaldi-native-fbank (extra dev)")
 
@@ -20,13 +20,13 @@ from benchmarks.common_pipeline import CommonPipeline, kaldi_native_features, to
 from benchmarks.loader_material import RATE, Material, describe, make_material
 from benchmarks.loader_parts import PARTS, REST, Stopwatch
 from benchmarks.page_cache import cached_share, drop_from_cache
-from svtoolkit.data.augmentation import AugmentationPolicy
+from svtoolkit.augmentation import AugmentationPolicy
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.errors import UserError
 from svtoolkit.features import build_front_end
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into the page cache as Linux has it")
-SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+DATA = SHARED / "data"
 
 
 @pytest.fixture(scope="module")
@@ -111,9 +111,9 @@ def test_material_is_the_same_speech_in_files_and_shards(material):
 
 
 def test_real_utterances_are_joined_to_one_length(tmp_path):
-    if not SHARED.is_dir():
+    if not DATA.is_dir():
         pytest.skip("needs the shared recordings")
-    real = make_material(tmp_path, SHARED, utterances=5, seconds=8.0, per_shard=2)
+    real = make_material(tmp_path, DATA, utterances=5, seconds=8.0, per_shard=2)
     kaldi_dir = KaldiDir.read(real.files)
     assert set(kaldi_dir.utt2dur.values()) == {8.0}
     assert len(kaldi_dir.speakers) > 1

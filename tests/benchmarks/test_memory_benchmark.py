@@ -9,17 +9,16 @@ from typing import Any
 
 import pytest
 import torch
+from paths import SHARED
 
 from benchmarks import memory, memory_ledger, step_time, training_step
 from benchmarks.memory_summary import format_tables, summarise
 from benchmarks.published import PUBLISHED, optimizer_of
 from benchmarks.training_step import CHECKPOINT, REVERSIBLE, STORE, build_network, checkpoint_blocks, strategies_of
 from svtoolkit.config import MemoryCommandConfig, MemoryConfig, ModelConfig
-from svtoolkit.training.memory_prediction import predict_memory
+from svtoolkit.planning.memory_prediction import predict_memory
 
 torch.set_num_threads(1)
-
-SHARED = Path(__file__).resolve().parents[2].parent / "shared"
 
 
 # ---- the tables of the paper ----

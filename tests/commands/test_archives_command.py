@@ -6,8 +6,8 @@ import pytest
 
 from svtoolkit.cli import main
 from svtoolkit.commands import archives as command
-from svtoolkit.data.corpora import archives
-from svtoolkit.data.corpora.archives import Archive
+from svtoolkit.corpora import archives
+from svtoolkit.corpora.archives import Archive
 
 GOOD = b"an archive of speech" * 1000
 PAGE = "https://example.org/corpus/"

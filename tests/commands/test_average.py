@@ -10,7 +10,7 @@ from command_material import BINS, RATE
 
 from svtoolkit import __version__, load_model
 from svtoolkit.cli import main
-from svtoolkit.training.epoch_weights import load_epoch_weights, weights_path
+from svtoolkit.runs.epoch_weights import load_epoch_weights, weights_path
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from svtoolkit.cli import main
 from svtoolkit.commands import memory as command
 from svtoolkit.config import MemoryCommandConfig
 from svtoolkit.memory.step_report import KINDS, PHASES, AllocatorPeak, MemoryReport
-from svtoolkit.training.memory_prediction import StepMemory
+from svtoolkit.planning.memory_prediction import StepMemory
 
 QUICK = ["memory", "model=resnet10", "frames=40", "num_classes=50", "batch_size=4"]
 MIB, GIB = 2**20, 2**30

@@ -8,7 +8,7 @@ import pytest
 
 from svtoolkit.cli import main
 from svtoolkit.commands import models as command
-from svtoolkit.training.model_survey import NetworkFacts
+from svtoolkit.planning.model_survey import NetworkFacts
 
 QUICK = ["frames=40", "num_bins=24"]
 

@@ -12,8 +12,8 @@ import yaml
 from command_material import RATE, voice, write_audio, write_data
 
 from svtoolkit.cli import main
-from svtoolkit.data.corpora import voxceleb_trials
-from svtoolkit.data.corpora.voxceleb_trials import OfficialList
+from svtoolkit.corpora import voxceleb_trials
+from svtoolkit.corpora.voxceleb_trials import OfficialList
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.trials import read_trials
 
@@ -378,7 +378,7 @@ def test_a_full_disk_leaves_no_half_of_a_table(tmp_path, folders, capsys, monkey
             raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("svtoolkit.atomic.os.fsync", fill_up)
+        patched.setattr("svtoolkit.system.atomic.os.fsync", fill_up)
         assert main(words) == 1
     message = (
         f"error: {tmp_path}/data/spk2utt: No space left on device; check the path, its permissions and the free disk"

@@ -10,11 +10,11 @@ import soundfile
 import yaml
 from command_material import RATE, write_data
 
+from svtoolkit.audio.shards.reader import read_member
 from svtoolkit.cli import main
 from svtoolkit.data.kaldi_dir import read_utt2spk
-from svtoolkit.data.shards.index import parse_shard_index
-from svtoolkit.data.shards.reader import read_member
-from svtoolkit.data.shards.verification import verify_shards
+from svtoolkit.data.shard_index import parse_shard_index
+from svtoolkit.data.shard_verification import verify_shards
 from svtoolkit.data.tables import read_table
 
 

@@ -13,7 +13,7 @@ import pytest
 import soundfile
 from conversion_material import RATE, contents, voice, write_source
 
-from svtoolkit.data.audio import convert_rate, read_audio
+from svtoolkit.audio.files import convert_rate, read_audio
 from svtoolkit.data.conversion import convert_corpus
 from svtoolkit.data.kaldi_dir import KaldiDir, Segment
 from svtoolkit.data.validation import validate

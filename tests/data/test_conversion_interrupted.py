@@ -17,12 +17,12 @@ import pytest
 import soundfile
 from conversion_material import audio_of, contents, write_source
 
-from svtoolkit import atomic
-from svtoolkit.data import conversion, file_lock
+from svtoolkit.data import conversion
 from svtoolkit.data.conversion import convert_corpus
-from svtoolkit.data.file_lock import hold_lock
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.errors import UserError
+from svtoolkit.system import atomic, file_lock
+from svtoolkit.system.file_lock import hold_lock
 
 UNIX = pytest.mark.skipif(os.name != "posix", reason="signals, limits and locks of Unix")
 

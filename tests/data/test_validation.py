@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import soundfile
 from broken_directories import BROKEN, Broken, edit, replace_audio, with_value
+from paths import SHARED
 from small_directories import (
     RATE,
     SAMPLES,
@@ -22,7 +23,7 @@ from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.validation import Validation, validate
 from svtoolkit.errors import UserError
 
-SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+DATA = SHARED / "data"
 
 
 def codes(validation: Validation) -> set[str]:
@@ -250,9 +251,9 @@ def test_samples_that_are_no_number_are_found_in_any_block(at, tmp_path, monkeyp
     ],
 )
 def test_real_speech_is_sound(name, other, hours):
-    if not SHARED.is_dir():
+    if not DATA.is_dir():
         pytest.skip("the real recordings are not beside the repository")
-    validation = validate(SHARED / name, root=SHARED, against=[SHARED / other], sample_rate=RATE, jobs=2)
+    validation = validate(DATA / name, root=DATA, against=[DATA / other], sample_rate=RATE, jobs=2)
     assert validation.faults == []
     assert validation.hours == pytest.approx(hours, abs=0.005)
-    assert validation.utterances == len(KaldiDir.read(SHARED / name, SHARED).utt2spk)
+    assert validation.utterances == len(KaldiDir.read(DATA / name, DATA).utt2spk)

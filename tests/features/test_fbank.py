@@ -7,7 +7,6 @@ import math
 import pickle
 import subprocess
 import sys
-from pathlib import Path
 
 import kaldi_native_fbank
 import numpy as np
@@ -16,11 +15,11 @@ import soundfile
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paths import ROOT
 
 from svtoolkit.features import FilterBank, FrontEnd, build_front_end, dither_noise
 from svtoolkit.features import fbank as fbank_module
 
-ROOT = Path(__file__).resolve().parents[2]
 SPEECH = ROOT.parent / "shared" / "data" / "librispeech_mini" / "wav"
 FLOOR = math.log(1.1920929e-07)
 

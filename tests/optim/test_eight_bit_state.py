@@ -12,8 +12,8 @@ import torch.distributed
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from svtoolkit.checkpoints.full_state import load_latest_state, save_state
 from svtoolkit.optim.eight_bit import AdamW8bit, SGD8bit
+from svtoolkit.runs.full_state import load_latest_state, save_state
 
 torch.set_num_threads(1)
 

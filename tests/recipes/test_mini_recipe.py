@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
 pytest.importorskip("espeakng_loader", reason="the extra `demo` is not installed: pip install svtoolkit[demo]")
 
-ROOT = Path(__file__).resolve().parents[2]
 RUN = ROOT / "recipes" / "mini" / "run.sh"
 TINY_CORPUS = ["prepare.speakers=9", "prepare.utterances_per_speaker=4", "prepare.eval_speakers=4"]
 TINY_TRAINING = [

@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
-STAGES = Path(__file__).resolve().parents[2] / "scripts" / "stages.sh"
+STAGES = ROOT / "scripts" / "stages.sh"
 
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="recipes need bash")
 

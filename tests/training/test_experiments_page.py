@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from pathlib import Path
 
 import pytest
+from paths import ROOT
 
 from svtoolkit import composition
 from svtoolkit.config import MemoryCommandConfig, TrainConfig
 from svtoolkit.models.registry import NETWORKS
 from svtoolkit.models.revnet import DFRevNetSpec, RevNetSpec
-from svtoolkit.training.memory_prediction import predict_memory
+from svtoolkit.planning.memory_prediction import predict_memory
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "conf" / "experiment"
 CROPS = 3 * 1_092_009
 """Of an epoch: the utterances of VoxCeleb2 dev at three speeds."""

@@ -10,14 +10,14 @@ import pytest
 import torch
 from tiny_runs import assert_same_run, tiny_config
 
+from svtoolkit.distributed.world import ALONE
 from svtoolkit.errors import UserError
+from svtoolkit.runs.history import History
 from svtoolkit.training import experiment as experiment_module
 from svtoolkit.training import fitting
 from svtoolkit.training.experiment import Experiment, train
 from svtoolkit.training.fitting import GIB, fit_micro_batch, try_pass, ways_out
-from svtoolkit.training.history import History
 from svtoolkit.training.loop import TrainingLoop
-from svtoolkit.training.world import ALONE
 
 
 def card_for(crops: int) -> tuple[Callable[[int], None], list[int]]:

@@ -15,7 +15,7 @@ import pytest
 from forked_svt import MOMENTS, NO_SIGNAL, Signal, svt_train
 from tiny_runs import assert_same_run, command_words, read_records, tiny_config
 
-from svtoolkit.checkpoints.full_state import list_states
+from svtoolkit.runs.full_state import list_states
 
 STEPS = 26
 """Of the tiny run: two epochs of 13."""

@@ -18,9 +18,9 @@ import torch.distributed as dist
 from tiny_runs import assert_same_run, command_words, read_records, read_run, tiny_config
 
 from svtoolkit.config import TrainConfig
+from svtoolkit.distributed import world as world_module
 from svtoolkit.errors import UserError
 from svtoolkit.training import launch as launch_module
-from svtoolkit.training import world as world_module
 from svtoolkit.training.experiment import train
 from svtoolkit.training.launch import launch
 

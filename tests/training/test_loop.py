@@ -17,11 +17,11 @@ import soundfile
 import torch
 from tiny_runs import assert_same_run, read_records, tiny_config
 
-from svtoolkit.checkpoints.full_state import list_states, load_latest_state, save_state
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.errors import UserError
+from svtoolkit.runs.epoch_weights import kept_epochs, save_epoch_weights
+from svtoolkit.runs.full_state import list_states, load_latest_state, save_state
 from svtoolkit.training import loop
-from svtoolkit.training.epoch_weights import kept_epochs, save_epoch_weights
 from svtoolkit.training.experiment import Experiment, train
 
 STEPS, EPOCH = 26, 13

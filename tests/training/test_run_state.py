@@ -9,8 +9,8 @@ import pytest
 import torch
 from tiny_runs import differences, tiny_config
 
-from svtoolkit.checkpoints.full_state import load_latest_state, save_state
 from svtoolkit.errors import UserError
+from svtoolkit.runs.full_state import load_latest_state, save_state
 from svtoolkit.training.experiment import Experiment
 from svtoolkit.training.meters import Meter
 from svtoolkit.training.run_state import collect_state, restore_state

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from svtoolkit.data.crops import CropBatch
-from svtoolkit.data.spec_augment import SpecAugment
+from svtoolkit.augmentation.spec_augment import SpecAugment
+from svtoolkit.crops.crop import CropBatch
 from svtoolkit.features import build_front_end
 from svtoolkit.losses import build_head
 from svtoolkit.models import build_model

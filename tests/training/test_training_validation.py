@@ -16,9 +16,9 @@ from svtoolkit.data.trials import read_trials
 from svtoolkit.errors import UserError
 from svtoolkit.features import build_front_end
 from svtoolkit.models import build_model
+from svtoolkit.runs.epoch_weights import load_epoch_weights, weights_path
 from svtoolkit.scoring.extraction import EmbeddingExtractor
 from svtoolkit.scoring.metrics import equal_error_rate, min_dcf
-from svtoolkit.training.epoch_weights import load_epoch_weights, weights_path
 from svtoolkit.training.experiment import Experiment, train
 from svtoolkit.training.validation import Validation
 

@@ -1,0 +1,284 @@
+"""Audio files by slice: only the samples that are wanted are decoded."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import soundfile
+import soxr
+
+from svtoolkit.audio.m4a import DecodedAudio, is_left_to_ffmpeg
+from svtoolkit.audio.shards.location import is_there, parse_location
+from svtoolkit.audio.shards.reader import open_member
+from svtoolkit.errors import UserError
+from svtoolkit.system.threads import map_in_order
+
+Key = TypeVar("Key", bound=Hashable)
+
+LENGTH_UNKNOWN = 2**62
+"""libsndfile gives SF_COUNT_MAX (2^63 - 1) samples where a FLAC header leaves the length open."""
+
+CUT_OFF = re.compile(r"^ *(?:data|SSND|Data Size|Riff size|riff) *: (\d+) \(should be (\d+)\)", re.MULTILINE)
+"""What libsndfile notes where WAV, AIFF, AU, RF64 or W64 announce more bytes of samples than the file has."""
+
+PLACEHOLDER = 0x7FFF0000
+"""Bytes: a program that writes to a pipe announces this many or more, not knowing how many will come."""
+
+TOLERANCE = 0.05
+"""Seconds that may be missing at the end: some programs count their header among the samples."""
+
+TELLING = {"WAV", "WAVEX", "RF64", "W64", "AIFF", "AU"}
+"""Formats whose header shows that a file is cut off."""
+
+END = 0.2
+"""Seconds decoded of other files to see that they have an end; more than ``TOLERANCE``."""
+
+SHOWN_FAULTS = 3
+"""Files that a message about many broken files names."""
+
+
+@dataclass(frozen=True)
+class AudioInfo:
+    """What the header of a file says: rate in Hz, length in samples a channel, number of channels."""
+
+    sample_rate: int
+    samples: int
+    channels: int
+
+    @property
+    def seconds(self) -> float:
+        return self.samples / self.sample_rate
+
+
+def inspect_audio(path: str | Path) -> AudioInfo:
+    """Read the header of an audio file.
+
+    Raises:
+        UserError: the file is missing or no audio that can be read.
+    """
+    with open_audio(path) as stream:
+        return AudioInfo(stream.samplerate, stream.frames, stream.channels)
+
+
+def inspect_whole(path: str | Path) -> AudioInfo:
+    """The same for a file that is to be of use: it has samples, and where compression hides a cut, its end is decoded.
+
+    Raises:
+        UserError: the file is missing, no audio that can be read, empty or cut off.
+    """
+    with open_audio(path) as stream:
+        info = AudioInfo(stream.samplerate, stream.frames, stream.channels)
+        if not info.samples:
+            raise UserError(f"{path}: the file holds no sample; drop or re-create it")
+        if isinstance(stream, soundfile.SoundFile) and stream.format not in TELLING:
+            try:
+                read_stretch(path, stream, max(0.0, info.seconds - END), None)
+            except soundfile.SoundFileError as error:
+                raise UserError(
+                    f"{path}: its end, at {info.seconds:.2f} s by the header, cannot be decoded ({error}): the file is "
+                    "cut off or broken; copy or unpack it again, or drop it"
+                ) from error
+    return info
+
+
+@contextmanager
+def open_audio(path: str | Path) -> Iterator[soundfile.SoundFile | DecodedAudio]:
+    """Open an audio file; what goes wrong with it inside the block becomes a sentence about the file.
+
+    What soundfile (libsndfile) does not read and FFmpeg does, by its extension (m4a, mp4, aac, webm), is decoded as a
+    whole: a slice costs as much as the file.
+
+    Raises:
+        UserError: the file is missing, no audio that can be read, broken where it is read or, by its header, cut off,
+            or its header does not say how long it is.
+    """
+    location = parse_location(path)
+    with ExitStack() as opened:
+        member = opened.enter_context(open_member(location)) if location else None
+        try:
+            stream = soundfile.SoundFile(str(path) if member is None else member)
+        except (soundfile.SoundFileError, OSError, TypeError) as error:
+            if member is not None:
+                member.seek(0)
+                stream = DecodedAudio(path, member)
+            elif is_left_to_ffmpeg(path) and os.path.exists(path):
+                stream = DecodedAudio(path)
+            else:
+                # TypeError: soundfile takes a name in .raw for headerless samples and asks for their rate.
+                raise _unreadable(path, error) from error
+        opened.enter_context(stream)
+        if stream.frames >= LENGTH_UNKNOWN:
+            raise UserError(
+                f"{path}: the header does not say how long the audio is (written to a pipe); expected a length, "
+                "without which no slice can be found; re-encode the file, for example with `flac` or `sox`"
+            )
+        if isinstance(stream, soundfile.SoundFile):
+            _refuse_cut_off(path, stream)
+        try:
+            yield stream
+        except (soundfile.SoundFileError, OSError) as error:
+            raise _unreadable(path, error) from error
+
+
+def read_audio(
+    path: str | Path,
+    *,
+    sample_rate: int,
+    start: float = 0.0,
+    duration: float | None = None,
+    channel: int | None = None,
+    resample: bool = False,
+) -> np.ndarray:
+    """Decode a stretch of an audio file.
+
+    Args:
+        path: a file of any format that ``open_audio`` reads.
+        sample_rate: rate in Hz that the samples must have.
+        start: first sample, in seconds from the beginning of the file.
+        duration: length in seconds; to the end of the file if None.
+        channel: channel to take of a multi-channel file, counted from 0.
+        resample: convert a file of another rate instead of refusing it.
+
+    Returns:
+        float32 samples in [-1, 1], shape (samples,); fewer than asked for where the file ends earlier.
+
+    Raises:
+        UserError: missing, unreadable or cut off file, another rate, several channels and none chosen.
+    """
+    if start < 0 or (duration is not None and duration < 0):
+        raise ValueError(f"start and duration must be 0 s or more, found {start} and {duration}")
+    with open_audio(path) as stream:
+        rate = stream.samplerate
+        if rate != sample_rate and not resample:
+            raise UserError(
+                f"{path}: sample rate is {rate} Hz, expected {sample_rate} Hz; "
+                "convert the corpus, set features.sample_rate to its rate, or allow data.resample=true"
+            )
+        if stream.channels > 1 and channel is None:
+            raise UserError(
+                f"{path}: {stream.channels} channels, expected one; choose one with data.channel=0 (counted from 0)"
+            )
+        if channel is not None and not 0 <= channel < stream.channels:
+            raise UserError(f"{path}: there is no channel {channel}, the file has {stream.channels} (counted from 0)")
+        samples = read_stretch(path, stream, start, duration)
+    mono = samples if samples.ndim == 1 else np.ascontiguousarray(samples[:, channel or 0])
+    return mono if rate == sample_rate else convert_rate(mono, rate, sample_rate)
+
+
+def read_stretch(
+    path: str | Path, stream: soundfile.SoundFile | DecodedAudio, start: float, duration: float | None
+) -> np.ndarray:
+    """Decode a stretch of a file that ``open_audio`` has just opened.
+
+    Args:
+        path: the file, for messages.
+        stream: not read from yet.
+        start, duration: in seconds, as for ``read_audio``.
+
+    Returns:
+        float32 samples in [-1, 1], (samples,), or (samples, channels) of several; fewer than asked for where the file
+        ends earlier.
+
+    Raises:
+        UserError: the file ends earlier than its header says.
+    """
+    rate = stream.samplerate
+    begin = min(round(start * rate), stream.frames)
+    left = stream.frames - begin
+    wanted = left if duration is None else min(round(duration * rate), left)
+    if begin:
+        stream.seek(begin)
+    if isinstance(stream, soundfile.SoundFile):
+        # After a read soundfile seeks to where it is anyway, for which libFLAC decodes again; not in what cannot seek.
+        stream.seekable = lambda: False
+    samples = stream.read(wanted, dtype="float32")
+    if wanted - len(samples) > TOLERANCE * rate:
+        raise UserError(
+            f"{path}: has no audio from {(begin + len(samples)) / rate:.2f} s on, its header says it is "
+            f"{stream.frames / rate:.2f} s long: the file is cut off; copy or unpack it again, or drop it"
+        )
+    return samples
+
+
+def measure_durations(paths: Mapping[Key, str | Path], *, jobs: int = 1) -> dict[Key, float]:
+    """Find out how long many files are, each as ``inspect_whole`` sees it.
+
+    Args:
+        paths: any key -> audio file.
+        jobs: files opened at a time.
+
+    Returns:
+        key -> length in seconds, in the order of ``paths``.
+
+    Raises:
+        UserError: files that are missing, unreadable, cut off or hold no sample; names the first few and their number.
+    """
+    durations, reasons = try_durations(paths, jobs=jobs)
+    if reasons:
+        shown = "; ".join(list(reasons.values())[:SHOWN_FAULTS])
+        more = f"; and {len(reasons) - SHOWN_FAULTS} more" if len(reasons) > SHOWN_FAULTS else ""
+        raise UserError(f"{len(reasons)} of {len(paths)} audio files cannot be used: {shown}{more}")
+    return durations
+
+
+def try_durations(
+    paths: Mapping[Key, str | Path], *, jobs: int = 1, progress: Callable[[int], object] | None = None
+) -> tuple[dict[Key, float], dict[Key, str]]:
+    """The same where some files may be bad.
+
+    Args:
+        paths, jobs: as for ``measure_durations``.
+        progress: called with the number of files read since its last call.
+
+    Returns:
+        key -> length in seconds of the files that can be used, and key -> reason of the others.
+    """
+
+    def measure(path: str | Path) -> float | str:
+        try:
+            return inspect_whole(path).seconds
+        except UserError as error:
+            return str(error)
+
+    durations: dict[Key, float] = {}
+    reasons: dict[Key, str] = {}
+    for key, result in zip(paths, map_in_order(measure, paths.values(), jobs), strict=True):
+        if isinstance(result, str):
+            reasons[key] = result
+        else:
+            durations[key] = result
+        if progress is not None:
+            progress(1)
+    return durations, reasons
+
+
+def convert_rate(samples: np.ndarray, from_rate: float, to_rate: float) -> np.ndarray:
+    """Band-limited rate conversion by libsoxr (quality HQ): (n,) float32 -> (about n * to / from,) float32."""
+    return soxr.resample(samples, from_rate, to_rate, quality="HQ")
+
+
+def _refuse_cut_off(path: str | Path, stream: soundfile.SoundFile) -> None:
+    """libsndfile itself takes what is left of samples without compression for the whole."""
+    noted = CUT_OFF.search(stream.extra_info)
+    if noted is None:
+        return
+    stated, found = int(noted[1]), int(noted[2])
+    missing = stream.frames / stream.samplerate * (stated / found - 1) if found else TOLERANCE
+    if stated < PLACEHOLDER and missing >= TOLERANCE:
+        raise UserError(
+            f"{path}: holds {found} of the {stated} bytes of audio that its header announces: the file is cut off; "
+            "copy or unpack it again, or drop it from the list"
+        )
+
+
+def _unreadable(path: str | Path, error: Exception) -> UserError:
+    if not is_there(path):
+        return UserError(f"{path}: there is no such file; check the path and the root of relative paths")
+    return UserError(f"{path}: cannot be read as audio ({error}); re-create the file or drop it from the list")

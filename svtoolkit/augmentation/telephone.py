@@ -1,0 +1,79 @@
+"""A telephone line: the band from 300 to 3400 Hz, sampled at 8 kHz in the 8-bit codes of ITU-T G.711."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from svtoolkit.augmentation.convolution import convolve
+from svtoolkit.augmentation.g711 import round_trip
+
+LINE_RATE = 8000
+LOW_EDGE, HIGH_EDGE = 300.0, 3400.0
+TRANSITION = 200.0
+"""Hz between the edge of the pass band and the stop band, on both sides."""
+ATTENUATION = 66.0
+"""dB of either edge in its stop band; together they keep 60, as their ripples may add up."""
+
+
+def is_telephone_rate(sample_rate: int) -> bool:
+    """Whether ``telephone`` can work at this rate: a multiple of the line's, which decimates without interpolation."""
+    return sample_rate >= LINE_RATE and sample_rate % LINE_RATE == 0
+
+
+def telephone(waveforms: Tensor, law: str, sample_rate: int) -> Tensor:
+    """Speech as it comes out of a telephone line, neither delayed nor at another level.
+
+    It is band-limited, decimated to 8 kHz, rounded to 16 bits (what is beyond full scale is clipped), coded, decoded
+    and interpolated by the same filter. Samples that are not finite stay so.
+
+    Args:
+        waveforms: float32, in [-1, 1], (batch, samples).
+        law: ``mu`` or ``a``.
+        sample_rate: of the waveforms, in Hz, a multiple of 8000.
+    """
+    factor = sample_rate // LINE_RATE
+    kernel = _kernel(sample_rate, waveforms.device)
+    delay = kernel.shape[-1] // 2
+    narrow = convolve(waveforms, kernel, delay)[:, ::factor]
+    received = torch.zeros_like(waveforms)
+    received[:, ::factor] = _transmit(narrow, law) * factor  # zeros in between take (factor - 1) / factor of the level
+    return convolve(received, kernel, delay)
+
+
+def band_filter(sample_rate: int) -> np.ndarray:
+    """Linear-phase band-pass, a Kaiser-windowed sinc: float64, (taps,), symmetric, of odd length.
+
+    Design as in Oppenheim and Schafer, Discrete-Time Signal Processing, section 7.6: 60 dB down from 100 Hz on
+    downwards and from 3600 Hz on upwards, within 0.01 dB in between the edges.
+    """
+    width = 2 * math.pi * TRANSITION / sample_rate
+    half = math.ceil((ATTENUATION - 7.95) / (2.285 * width) / 2)
+    position = np.arange(-half, half + 1)
+
+    def low_pass(cutoff: float) -> np.ndarray:
+        return 2 * cutoff / sample_rate * np.sinc(2 * cutoff / sample_rate * position)
+
+    window = np.kaiser(2 * half + 1, 0.1102 * (ATTENUATION - 8.7))
+    return (low_pass(HIGH_EDGE + TRANSITION / 2) - low_pass(LOW_EDGE - TRANSITION / 2)) * window
+
+
+def _transmit(narrow: Tensor, law: str) -> Tensor:
+    """Code and decode samples of any shape."""
+    finite = narrow.isfinite()
+    index = torch.where(finite, narrow * 32768, 0.0).round_().clamp_(-32768, 32767).long() + 32768
+    return torch.where(finite, _table(law, narrow.device)[index], narrow)
+
+
+@lru_cache(maxsize=16)
+def _kernel(sample_rate: int, device: torch.device) -> Tensor:
+    return torch.tensor(band_filter(sample_rate), dtype=torch.float32, device=device).unsqueeze(0)
+
+
+@lru_cache(maxsize=16)
+def _table(law: str, device: torch.device) -> Tensor:
+    return torch.from_numpy(round_trip(law)).to(device)

@@ -1,0 +1,134 @@
+"""A folder of recordings, one folder a speaker.
+
+Layout: <folder>/<speaker>/.../<anything>.<wav, flac, ogg, mp3, m4a, ...>, audio at any depth below the speaker.
+Corpus and licence are the user's own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import soundfile
+
+from svtoolkit.audio.m4a import EXTENSIONS
+from svtoolkit.corpora.folders import Listed, Measure, make_kaldi_dir, refuse_broken_link
+from svtoolkit.data.kaldi_dir import KaldiDir
+from svtoolkit.errors import UserError
+
+ALIASES = {
+    "aif": "AIFF",
+    "aifc": "AIFF",
+    "oga": "OGG",
+    "opus": "OGG",
+    "snd": "AU",
+    "sph": "NIST",
+}
+"""Extensions that are not the name of their format."""
+
+HEADERLESS = "RAW"
+"""Needs a rate and a sample type that no file says."""
+
+
+def prepare_speaker_folders(folder: str | Path, *, jobs: int = 1, measure: Measure | None = None) -> KaldiDir:
+    """Make a data directory of one folder a speaker.
+
+    The speaker id is the name of the first-level folder; the utterance id is that name and the path below it without
+    the extension. White space and `/` become `-`. Hidden files and files that are no audio are passed over; links are
+    followed.
+
+    Args:
+        folder: the folder of speaker folders.
+        jobs: headers read at a time.
+        measure: as for ``make_kaldi_dir``.
+
+    Returns:
+        the directory; without durations where a file is left to FFmpeg (m4a and others), which ``svt convert``
+        measures.
+
+    Raises:
+        UserError: no such folder, no speaker folder, audio outside a speaker folder, a speaker without audio, two
+            files or speakers that get the same id, a link to nothing, files that cannot be read.
+    """
+    top = Path(folder)
+    if not top.is_dir():
+        raise UserError(f"{top}: there is no such folder; expected one folder a speaker in it")
+    extensions = audio_extensions()
+    entries = sorted(entry for entry in top.iterdir() if not entry.name.startswith("."))
+    stray = [entry for entry in entries if entry.is_file() and _extension(entry) in extensions]
+    for entry in entries:
+        refuse_broken_link(entry)
+    if stray:
+        raise UserError(
+            f"{stray[0]}: audio outside a speaker folder ({len(stray)} such files); expected {top}/<speaker>/...; "
+            "move it into the folder of its speaker"
+        )
+    speakers: dict[str, Path] = {}
+    utterances: dict[str, Path] = {}
+    listed: list[Listed] = []
+    for directory in (entry for entry in entries if entry.is_dir()):
+        speaker = _as_id(directory.name)
+        _claim(speakers, speaker, directory, "speaker")
+        files = list(_files_below(directory))
+        audio = [file for file in files if _extension(file) in extensions]
+        for file in files:
+            if _extension(file) not in extensions:
+                refuse_broken_link(file)  # to a folder, perhaps
+        if not audio:
+            raise UserError(f"{directory}: the speaker folder holds no audio{_describe(files)}; add some or remove it")
+        for file in audio:
+            utterance = _as_id(f"{directory.name}/{file.relative_to(directory).with_suffix('').as_posix()}")
+            _claim(utterances, utterance, file, "utterance")
+            listed.append(Listed(utterance, speaker, str(file.absolute())))
+    if not speakers:
+        raise UserError(f"{top}: there is no speaker folder; expected {top}/<speaker>/<audio>")
+    return make_kaldi_dir(listed, jobs=jobs, measure=measure)
+
+
+def audio_extensions() -> set[str]:
+    """Lower-case extensions, without the dot: formats with a header of the installed libsndfile, and FFmpeg's."""
+    formats = set(soundfile.available_formats()) - {HEADERLESS}
+    aliases = {alias for alias, name in ALIASES.items() if name in formats}
+    return {name.lower() for name in formats} | aliases | {extension.removeprefix(".") for extension in EXTENSIONS}
+
+
+def _extension(file: Path) -> str:
+    return file.suffix.removeprefix(".").lower()
+
+
+def _as_id(name: str) -> str:
+    return "-".join(name.replace("/", " ").split())
+
+
+def _claim(taken: dict[str, Path], name: str, path: Path, kind: str) -> None:
+    if name in taken:
+        raise UserError(f"{taken[name]} and {path} would both be {kind} {name!r}; rename one of them")
+    taken[name] = path
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """Files at any depth, sorted, hidden ones left out; each folder once, even where links make a loop."""
+    seen: set[tuple[int, int]] = set()
+    for current, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
+        status = os.stat(current)
+        if (status.st_dev, status.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (Path(current, name) for name in sorted(names) if not name.startswith("."))
+
+
+def _raise(error: OSError) -> None:
+    """os.walk would pass over a folder that it may not enter."""
+    raise error
+
+
+def _describe(files: list[Path]) -> str:
+    if not files:
+        return ""
+    counts = Counter(file.suffix.lower() or "no extension" for file in files)
+    found = ", ".join(f"{number} with {extension}" for extension, number in sorted(counts.items()))
+    return f" that can be read (found {len(files)} files: {found})"

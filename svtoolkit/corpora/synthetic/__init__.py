@@ -1,0 +1,1 @@
+"""A corpus that needs no download: sentences, synthesised speech and simulated channels."""

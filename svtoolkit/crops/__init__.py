@@ -1,0 +1,1 @@
+"""While crops travel: manifest, training set, sampler, crop, loader."""

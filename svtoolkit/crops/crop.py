@@ -1,0 +1,170 @@
+"""Training crops: only the samples of the crop are decoded, and every draw is a function of (seed, epoch, entry)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from svtoolkit.audio.files import convert_rate, read_audio
+from svtoolkit.augmentation import AugmentationBatch, Augmenter, Materials, Plan, collate_plans
+from svtoolkit.augmentation.spec_augment import SpecAugment
+from svtoolkit.crops.training_set import TrainingSet
+from svtoolkit.errors import UserError
+from svtoolkit.features.fbank import dither_noise
+
+
+class CropBatch(NamedTuple):
+    """Crops on their way to the device.
+
+    Attributes:
+        waveforms: float32, (batch, samples).
+        labels: classes, int64, (batch,).
+        masks: SpecAugment masks, int64, (batch, masks, 2).
+        entries: rows of the training set, int64, (batch,).
+        augmentation: what is still to happen to the waveforms on the device; None: nothing.
+    """
+
+    waveforms: Tensor
+    labels: Tensor
+    masks: Tensor
+    entries: Tensor
+    augmentation: AugmentationBatch | None = None
+
+    def to(self, device: torch.device) -> CropBatch:
+        """The same on another device; the copy of pinned tensors goes on while the caller does."""
+        waveforms, labels, masks, entries = (tensor.to(device, non_blocking=True) for tensor in self[:4])
+        augmentation = None if self.augmentation is None else self.augmentation.to(device)
+        return CropBatch(waveforms, labels, masks, entries, augmentation)
+
+
+class Crop(NamedTuple):
+    """One crop: as the row of a ``CropBatch``.
+
+    Attributes:
+        prepared: plan and materials of an augmentation that is left to the device.
+    """
+
+    samples: np.ndarray
+    label: int
+    masks: np.ndarray
+    entry: int
+    prepared: tuple[Plan, Materials] | None = None
+
+
+@dataclass(frozen=True)
+class CropGeometry:
+    """Sizes of a crop: sample rate in Hz, samples, and the frames and bins that become of them."""
+
+    sample_rate: int
+    samples: int
+    frames: int
+    bins: int
+
+
+class CropDataset(Dataset[Crop]):
+    """Item (epoch, entry) -> crop.
+
+    Args:
+        training_set: what entries mean.
+        geometry: size of the crops.
+        spec_augment: policy of the masks.
+        dither: standard deviation of white noise, in 16-bit units where ``int16_scale``.
+        seed: with epoch and entry it fixes every draw.
+        augmenter: of noise and rooms; None: none.
+        augment_in_batch: leave their arithmetic to the device.
+        channel, resample: as for ``read_audio``.
+
+    Raises:
+        UserError: negative ``dither``; for an item: a file that cannot be used.
+    """
+
+    def __init__(
+        self,
+        training_set: TrainingSet,
+        geometry: CropGeometry,
+        spec_augment: SpecAugment,
+        *,
+        dither: float,
+        int16_scale: bool,
+        seed: int,
+        augmenter: Augmenter | None = None,
+        augment_in_batch: bool = False,
+        channel: int | None = None,
+        resample: bool = False,
+    ) -> None:
+        if not dither >= 0:
+            raise UserError(f"augment.dither is {dither}, expected a standard deviation of 0 or more")
+        self.training_set = training_set
+        self.geometry = geometry
+        self.spec_augment = spec_augment
+        self.dither = dither
+        self.int16_scale = int16_scale
+        self.seed = seed
+        self.augmenter = augmenter
+        self.augment_in_batch = augment_in_batch
+        self.channel = channel
+        self.resample = resample
+
+    def __len__(self) -> int:
+        return len(self.training_set)
+
+    def __getitem__(self, item: tuple[int, int]) -> Crop:
+        epoch, entry = item
+        rng = np.random.default_rng([self.seed, epoch, entry])
+        utterance_index, speed, label = self.training_set.entry(entry)
+        samples = self._crop(utterance_index, speed, rng)
+        if self.dither:
+            generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
+            noise = dither_noise(len(samples), self.dither, self.int16_scale, generator).numpy()
+            samples = np.add(samples, noise, out=noise)
+        masks = self.spec_augment.draw(self.geometry.frames, self.geometry.bins, rng)
+        if self.augmenter is None:
+            return Crop(samples, label, masks, entry)
+        plan = self.augmenter.draw(rng, len(samples))
+        materials = self.augmenter.load(plan, len(samples))
+        if self.augment_in_batch:
+            return Crop(samples, label, masks, entry, (plan, materials))
+        return Crop(self.augmenter.apply(samples, plan, materials), label, masks, entry)
+
+    def _crop(self, utterance_index: int, speed: float, rng: np.random.Generator) -> np.ndarray:
+        """A random stretch, ``speed`` times as fast; an utterance that is too short is repeated."""
+        rate = self.geometry.sample_rate
+        utterance = self.training_set.utterances[utterance_index]
+        available = float(self.training_set.seconds[utterance_index])
+        wanted = math.ceil(self.geometry.samples * speed) / rate
+        start = rng.random() * max(available - wanted, 0.0)
+        samples = read_audio(
+            utterance.path,
+            sample_rate=rate,
+            start=utterance.offset + start,
+            duration=min(wanted, available),
+            channel=self.channel,
+            resample=self.resample,
+        )
+        if not len(samples):
+            raise UserError(
+                f"{utterance.path}: utterance {utterance.utterance_id!r} has no samples at {start:.2f} s of it; "
+                "its duration is given too long: run `svt validate` on the data directory"
+            )
+        if speed != 1.0:
+            samples = convert_rate(samples, rate * speed, rate)
+        count = self.geometry.samples
+        return samples[:count] if len(samples) >= count else np.resize(samples, count)
+
+
+def collate_crops(items: list[Crop]) -> CropBatch:
+    samples, labels, masks, entries, _ = zip(*items, strict=True)
+    prepared = [crop.prepared for crop in items if crop.prepared is not None]
+    return CropBatch(
+        torch.from_numpy(np.stack(samples)),
+        torch.tensor(labels),
+        torch.from_numpy(np.stack(masks)),
+        torch.tensor(entries),
+        collate_plans(prepared, len(samples[0])) if prepared else None,
+    )

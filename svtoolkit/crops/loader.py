@@ -1,0 +1,56 @@
+"""Crops on their way from loader processes to the loop."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from svtoolkit.crops.crop import CropBatch, CropDataset, collate_crops
+from svtoolkit.crops.sampler import BatchSampler
+from svtoolkit.errors import UserError
+from svtoolkit.system.signals import obey_parent_alone
+
+
+def load_crops(
+    dataset: CropDataset, sampler: BatchSampler, *, num_workers: int, pin_memory: bool
+) -> Generator[CropBatch, None, None]:
+    """Micro-batches in the sampler's order; they do not depend on the number of workers, which end when it is closed.
+
+    Args:
+        num_workers: loader processes; 0 loads in this one.
+        pin_memory: page-locked batches, which a GPU copies while it computes.
+
+    Raises:
+        UserError: a file that a crop is cut from cannot be used, whichever process found out.
+    """
+    loader = DataLoader(
+        dataset,
+        batch_sampler=sampler,
+        collate_fn=collate_crops,
+        num_workers=num_workers,
+        worker_init_fn=_initialise_worker,
+        # Children of this process itself: they look after it, and end when it is killed. Python 3.14 would put a
+        # server in between.
+        multiprocessing_context="fork" if num_workers and sys.platform == "linux" else None,
+        prefetch_factor=4 if num_workers else None,
+        pin_memory=pin_memory,
+        # One of its own: every loader takes a number from it, and a resumed run makes one loader more.
+        generator=torch.Generator(),
+    )
+    return _with_plain_errors(loader)
+
+
+def _initialise_worker(worker: int) -> None:
+    obey_parent_alone()
+
+
+def _with_plain_errors(loader: DataLoader[Any]) -> Generator[CropBatch, None, None]:
+    """A user's error that was raised in a worker comes wrapped in the worker's traceback: give its sentence alone."""
+    try:
+        yield from loader
+    except UserError as error:
+        raise UserError(str(error).rpartition("UserError: ")[2].strip()) from error

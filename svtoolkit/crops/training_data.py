@@ -1,0 +1,150 @@
+"""The data of a run, from its configuration: training set, held-out speakers, random changes of the crops."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import fields
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from svtoolkit.audio.shards.location import is_url, parse_location
+from svtoolkit.audio.shards.reader import configure_remote
+from svtoolkit.audio.shards.remote_cache import RemoteShards
+from svtoolkit.augmentation import AugmentationPolicy, Augmenter, ImpulseLibrary, NoiseLibrary
+from svtoolkit.augmentation.spec_augment import SpecAugment
+from svtoolkit.config import TrainConfig
+from svtoolkit.crops.crop import CropDataset, CropGeometry
+from svtoolkit.crops.manifest import Manifest
+from svtoolkit.crops.sampler import Windows
+from svtoolkit.crops.training_set import TrainingSet
+from svtoolkit.data.shard_index import read_checksums
+from svtoolkit.data.splitting import draw_eval_speakers
+from svtoolkit.errors import UserError
+from svtoolkit.features import FrontEnd
+
+log = logging.getLogger(__name__)
+
+AUGMENTATION_DEVICES = ("worker", "batch")
+
+Library = TypeVar("Library", NoiseLibrary, ImpulseLibrary)
+
+
+class TrainingData:
+    """What crops are cut from, and what happens to them.
+
+    Attributes:
+        training_set: without the held-out speakers.
+        held_out: speakers for validation; None: none.
+        spec_augment: policy of the masks.
+        augmenter: of noise, rooms, gain and telephone; None: none of them can happen.
+    """
+
+    def __init__(self, config: TrainConfig) -> None:
+        self.config = config
+        manifest, self.held_out = self._split(Manifest.read(config.data.train, config.data.root, config.data.source))
+        self.training_set = TrainingSet.build(
+            manifest, speeds=config.data.speeds, min_seconds=config.data.min_seconds, jobs=self._jobs
+        )
+        self._open_cache()
+        augment = config.augment
+        self.spec_augment = SpecAugment(
+            augment.spec_probability, augment.time_masks, augment.time_width, augment.freq_masks, augment.freq_width
+        )
+        self.augmenter = self._build_augmenter()
+
+    def crops(self, front_end: FrontEnd) -> CropDataset:
+        """The crops that this front end makes ``data.crop_frames`` frames of."""
+        config = self.config
+        samples = front_end.num_samples(config.data.crop_frames)
+        geometry = CropGeometry(config.features.sample_rate, samples, config.data.crop_frames, config.features.num_bins)
+        return CropDataset(
+            self.training_set,
+            geometry,
+            self.spec_augment,
+            dither=config.augment.dither,
+            int16_scale=config.features.int16_scale,
+            seed=config.seed,
+            augmenter=self.augmenter,
+            augment_in_batch=config.augment.device == "batch",
+            channel=config.data.channel,
+            resample=config.data.resample,
+        )
+
+    def windows(self) -> Windows | None:
+        """Entries that are to be shuffled together, where not all are.
+
+        Raises:
+            UserError: the data are no shards.
+        """
+        size, utterances = self.config.data.shuffle_shards, self.training_set.utterances
+        if size is None:
+            return None
+        archives = [shard and shard.archive for shard in map(parse_location, utterances.locations)]
+        if None in archives:
+            raise UserError(
+                f"data.shuffle_shards is {size}, but {self.config.data.train} is read from files; "
+                "leave it out, or set data.source=shards"
+            )
+        _, group = np.unique(np.array(archives, dtype=str), return_inverse=True)
+        return Windows(np.tile(group, len(self.training_set.speeds)), size)
+
+    def fingerprint(self) -> str:
+        """Changes whenever the same draw would be another crop: guards a resumed run."""
+        sounds = "" if self.augmenter is None else self.augmenter.fingerprint()
+        return " ".join(filter(None, (self.training_set.fingerprint(), sounds)))
+
+    def announce(self) -> None:
+        """Say in the log what there is to train on."""
+        data, held_out = self.training_set, self.config.validation.speakers
+        held = f", {held_out} more held out for validation" if held_out else ""
+        log.info(
+            "%d utterances, %.2f h; %d speakers x %d speeds = %d classes%s",
+            len(data.utterances), data.seconds.sum() / 3600,
+            len(data.speakers), len(data.speeds), data.num_classes, held,
+        )  # fmt: skip
+        if self.augmenter is not None:
+            log.info("%s, computed in the %s", self.augmenter.description(), self.config.augment.device)
+
+    @property
+    def _jobs(self) -> int:
+        return max(1, self.config.data.num_workers)
+
+    def _open_cache(self) -> None:
+        """Shards at a URL are read through a folder of this machine."""
+        data = self.config.data
+        shard = parse_location(self.training_set.utterances.locations[0])
+        is_remote = is_url(data.root or "") or (shard is not None and shard.is_remote)
+        if is_remote != (data.cache_dir is not None):
+            raise UserError(
+                f"data.cache_dir is {data.cache_dir}, and the audio of {data.train} is "
+                + ("at a URL; give a local folder for it" if is_remote else "local; leave it out")
+            )
+        if data.cache_dir is not None:
+            listed = read_checksums(Path(data.train), [])
+            checksums = {f"{str(data.root).rstrip('/')}/{name}": digest for name, (_, digest) in listed.items()}
+            configure_remote(RemoteShards(data.cache_dir, int(data.cache_gib * 2**30), checksums))
+
+    def _split(self, manifest: Manifest) -> tuple[Manifest, Manifest | None]:
+        speakers = self.config.validation.speakers
+        if not speakers:
+            return manifest, None
+        try:
+            chosen = draw_eval_speakers(manifest.utterance_counts(), eval_speakers=speakers, seed=self.config.seed)
+            return manifest.of_speakers(chosen)
+        except UserError as error:
+            raise UserError(f"validation.speakers is {speakers}: {error} (0: no validation)") from error
+
+    def _build_augmenter(self) -> Augmenter | None:
+        augment = self.config.augment
+        if augment.device not in AUGMENTATION_DEVICES:
+            raise UserError(f"augment.device is {augment.device!r}, expected one of {', '.join(AUGMENTATION_DEVICES)}")
+        policy = AugmentationPolicy(**{item.name: getattr(augment, item.name) for item in fields(AugmentationPolicy)})
+        noises = self._library(NoiseLibrary, augment.noise)
+        rooms = self._library(ImpulseLibrary, augment.reverberation)
+        augmenter = Augmenter(policy, noises, rooms, sample_rate=self.config.features.sample_rate)
+        return augmenter if augmenter.can_change else None
+
+    def _library(self, kind: type[Library], path: str | None) -> Library | None:
+        return None if path is None else kind.build(Manifest.read(path, self.config.data.root), jobs=self._jobs)

@@ -1,0 +1,277 @@
+"""Writing a data directory's audio into tar shards, by several processes, so that a stop costs one shard each."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import logging
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import as_completed
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from svtoolkit.data.bad_files import BAD_FILES, BadFile, count_allowed, show_reasons, write_bad_files
+from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
+from svtoolkit.data.shard_index import INDEX
+from svtoolkit.data.sharding.directory import carry_tables, write_index
+from svtoolkit.data.sharding.encoding import FORMATS, AudioSettings, extension_of
+from svtoolkit.data.sharding.shard_file import RECORDS, ShardRecord, ShardTask, make_shard, read_record
+from svtoolkit.errors import UserError
+from svtoolkit.system.output_folder import claim_folder, hold_alone, remove_leftovers
+from svtoolkit.system.processes import worker_processes
+
+log = logging.getLogger(__name__)
+
+LAYOUT = 1  # of archives and tables: to be raised with any change that gives the same input other bytes
+ORDERS = ("shuffled", "sorted")
+MADE_OF = "made_of.json"
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """What `write_shards` did.
+
+    Attributes:
+        shards: archives that are there.
+        found: of these, how many a former run had finished.
+        utterances: in the archives.
+        seconds: of their audio.
+        bad: utterances that were left out.
+    """
+
+    shards: int
+    found: int
+    utterances: int
+    seconds: float
+    bad: list[BadFile]
+
+
+def write_shards(
+    kaldi_dir: KaldiDir,
+    out: str | Path,
+    *,
+    per_shard: int = 1000,
+    audio_format: str = "flac",
+    sample_rate: int | None = None,
+    channel: int | None = None,
+    resample: bool = False,
+    order: str = "shuffled",
+    seed: int = 0,
+    max_bad: float = 0.001,
+    jobs: int = 1,
+    tables_from: str | Path | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> Sharding:
+    """Write a data directory whose audio lies in tar shards, or what is missing of it.
+
+    The bytes depend on the utterances and the options alone, neither on ``jobs`` nor on how often a run was stopped.
+    Finished shards are recorded in `<out>/.shards`; what has files that could not be used is tried again as long as
+    `shards.scp`, which is written last, is not there.
+
+    Args:
+        kaldi_dir: the utterances; those that are stretches of a recording are cut (flac).
+        out: folder of the shards: empty, new, or left by a run with the same options over the same utterances.
+        per_shard: utterances of a shard.
+        audio_format: ``flac`` (16 bits: exact for what has 16 bits or fewer) or ``original`` (files as they are).
+        sample_rate: Hz that all audio must have; None: each file keeps its own.
+        channel: channel of multi-channel files, counted from 0; None: such files cannot be used (flac).
+        resample: convert files of another rate instead of leaving them out (flac).
+        order: ``shuffled``: utterances in an order given by the seed and their ids, so that any few shards hold many
+            speakers; ``sorted``: by id.
+        seed: of that order.
+        max_bad: share of the utterances that may be left out for bad audio (with any above 0, one may be).
+        jobs: processes; with several, a script must call this under ``if __name__ == "__main__"``.
+        tables_from: data directory whose trial lists and further tables are taken over.
+        progress: called with the number of utterances finished since its last call.
+
+    Raises:
+        UserError: impossible options, a folder that holds something else or is being written, too many bad files
+            (all found so far are in `bad_files.tsv`), a full disk.
+    """
+    settings = AudioSettings(audio_format, sample_rate, channel, resample)
+    _check_options(settings, per_shard=per_shard, order=order, max_bad=max_bad, jobs=jobs)
+    utterances = kaldi_dir.utterances()
+    _check_utterances(utterances, settings)
+    folder = Path(out)
+    made_of = {"layout": LAYOUT, **asdict(settings), "per_shard": per_shard, "order": order}
+    if order == "shuffled":
+        made_of["seed"] = seed
+        utterances.sort(key=lambda utterance: _rank(seed, utterance.utterance_id))
+    allowed = count_allowed(max_bad, len(utterances))
+    tasks = [
+        ShardTask(folder, number, tuple(utterances[start : start + per_shard]), settings, allowed)
+        for number, start in enumerate(range(0, len(utterances), per_shard))
+    ]
+    with _disk_may_fill(folder), _claim(folder, {**made_of, "utterances": _digest(utterances)}):
+        records = _read_whole(tasks, finished=(folder / INDEX).is_file())
+        found = len(records)
+        for record in records.values():
+            _tell(progress, record)
+        if found < len(tasks) or not (folder / INDEX).is_file():
+            (folder / INDEX).unlink(missing_ok=True)
+            _make_missing(tasks, records, jobs, max_bad, progress)
+            _write_tables(tasks, records, kaldi_dir.utt2spk, tables_from)
+        else:
+            log.info("%s: all shards are there", folder)
+    return _sum_up(list(records.values()), found)
+
+
+def _check_options(settings: AudioSettings, *, per_shard: int, order: str, max_bad: float, jobs: int) -> None:
+    for name, value, choices in (("format", settings.audio_format, FORMATS), ("order", order, ORDERS)):
+        if value not in choices:
+            raise UserError(f"{name} is {value!r}, expected one of {', '.join(choices)}")
+    for name, count in (("per_shard", per_shard), ("jobs", jobs), ("sample_rate", settings.sample_rate)):
+        if count is not None and count < 1:
+            raise UserError(f"{name} is {count}, expected 1 or more")
+    if not 0 <= max_bad < 1:
+        raise UserError(f"max_bad is {max_bad}, expected a share of the utterances: 0 or more, below 1")
+    if settings.channel is not None and settings.channel < 0:
+        raise UserError(f"channel is {settings.channel}, expected 0 or more (channels are counted from 0)")
+    if settings.resample and settings.sample_rate is None:
+        raise UserError("resample=true needs the rate to convert to; set sample_rate, for example sample_rate=16000")
+    if settings.audio_format == "original" and (settings.channel is not None or settings.resample):
+        raise UserError("format=original keeps files as they are; leave out channel and resample, or use format=flac")
+
+
+def _check_utterances(utterances: Sequence[Utterance], settings: AudioSettings) -> None:
+    if not utterances:
+        raise UserError("the data directory holds no utterance, so there is nothing to write")
+    if settings.audio_format != "original":
+        return
+    for utterance in utterances:
+        if not utterance.whole_file:
+            raise UserError(
+                f"segments: {utterance.utterance_id!r} is a stretch of {utterance.path}; format=original keeps whole "
+                "files only; use format=flac, which cuts the segments out"
+            )
+        extension_of(utterance)
+
+
+def _rank(seed: int, utterance_id: str) -> bytes:
+    return hashlib.blake2b(f"{seed}/{utterance_id}".encode(), digest_size=16).digest()
+
+
+def _digest(utterances: Sequence[Utterance]) -> str:
+    """Tells one list of utterances from another: ids, speakers, files and stretches, in their order."""
+    digest = hashlib.sha256()
+    for item in utterances:
+        stretch = None if item.whole_file else (item.offset, item.duration)
+        digest.update(f"{(item.utterance_id, item.speaker, str(item.path), stretch)!r}\n".encode())
+    return digest.hexdigest()
+
+
+@contextmanager
+def _claim(folder: Path, made_of: dict[str, object]) -> Iterator[None]:
+    """Hold the folder for this process alone, and refuse to mix what was made of something else with what is made."""
+    records = folder / RECORDS
+    claim = records / MADE_OF
+    if not claim.is_file():
+        foreign = [folder / name for name in (INDEX, "wav.scp", "segments") if (folder / name).exists()]
+        foreign += sorted(folder.glob("shard-*.tar"))
+        if foreign:
+            raise UserError(f"{foreign[0]}: the folder holds data already; choose another one for the shards")
+    records.mkdir(parents=True, exist_ok=True)
+    busy = f"{folder}: another process is writing shards there; wait for it or stop it"
+    with hold_alone(records / "lock", busy=busy) as alone:
+        claim_folder(claim, made_of, content="shards made of")
+        if alone:
+            remove_leftovers([folder, records])
+        yield
+
+
+@contextmanager
+def _disk_may_fill(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        raise UserError(
+            f"{error.filename or folder}: {error.strerror}; the shards finished so far are kept: free some disk and "
+            "run the same command again"
+        ) from error
+
+
+def _read_whole(tasks: Sequence[ShardTask], *, finished: bool) -> dict[int, ShardRecord]:
+    """Number of each shard that is whole -> what it holds."""
+    records = {task.number: read_record(task) for task in tasks}
+    return {number: record for number, record in records.items() if record and (finished or not record.bad)}
+
+
+def _make_missing(
+    tasks: Sequence[ShardTask],
+    records: dict[int, ShardRecord],
+    jobs: int,
+    max_bad: float,
+    progress: Callable[[int], object] | None,
+) -> None:
+    """Make shards and add what they hold to the records; lists the bad files even where they are too many."""
+    out, allowed = tasks[0].out, tasks[0].bad_allowed
+    bad = [item for record in records.values() for item in record.bad]
+    try:
+        with closing(_make_shards([task for task in tasks if task.number not in records], jobs)) as made:
+            for number, record in made:
+                records[number] = record
+                bad += record.bad
+                _tell(progress, record)
+                if len(bad) > allowed:
+                    raise _too_many(bad, allowed, out, max_bad)
+    finally:
+        write_bad_files(out, bad)
+
+
+def _make_shards(tasks: Sequence[ShardTask], jobs: int) -> Generator[tuple[int, ShardRecord], None, None]:
+    """Number and content of shards as they are finished; closing the generator begins no more of them.
+
+    Raises:
+        UserError: a process was killed.
+        OSError: a shard could not be written; names its file.
+    """
+    if jobs == 1 or len(tasks) < 2:
+        yield from ((task.number, make_shard(task)) for task in tasks)
+        return
+    killed = (
+        f"{tasks[0].out}: a worker process was killed, for want of memory perhaps; finished shards are kept: run the "
+        "same command again, with fewer jobs"
+    )
+    with worker_processes(jobs, killed=killed) as workers:
+        numbers = {workers.submit(make_shard, task): task.number for task in tasks}
+        for future in as_completed(numbers):
+            yield numbers[future], future.result()
+
+
+def _write_tables(
+    tasks: Sequence[ShardTask],
+    records: Mapping[int, ShardRecord],
+    utt2spk: Mapping[str, str],
+    tables_from: str | Path | None,
+) -> None:
+    kept = {utterance: utt2spk[utterance] for record in records.values() for utterance in record.entries}
+    if not kept:
+        raise UserError(f"{tasks[0].out}: no utterance is left to write; {BAD_FILES} there says why")
+    if tables_from is not None:
+        carry_tables(Path(tables_from), tasks[0].out, kept)
+    write_index(tasks[0].out, {task.archive.name: records[task.number] for task in tasks}, utt2spk)
+
+
+def _tell(progress: Callable[[int], object] | None, record: ShardRecord) -> None:
+    if progress is not None:
+        progress(len(record.entries) + len(record.bad))
+
+
+def _too_many(bad: Sequence[BadFile], allowed: int, out: Path, max_bad: float) -> UserError:
+    return UserError(
+        f"{len(bad)} utterances cannot be used, max_bad={max_bad:g} allows {allowed}: {show_reasons(bad)}; all found "
+        f"so far are listed in {out / BAD_FILES}; repair or drop them (`svt validate --fix`), or raise max_bad"
+    )
+
+
+def _sum_up(records: Sequence[ShardRecord], found: int) -> Sharding:
+    entries = [entry for record in records for entry in record.entries.values()]
+    bad = [item for record in records for item in record.bad]
+    if bad:
+        log.warning("%d utterances are left out for bad audio; the first: %s", len(bad), bad[0].reason)
+    archives = sum(bool(record.size) for record in records)
+    return Sharding(archives, found, len(entries), sum(entry.seconds for entry in entries), bad)

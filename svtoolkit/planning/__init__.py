@@ -1,0 +1,1 @@
+"""What a run will need: its parts assembled, its memory predicted, the networks surveyed."""

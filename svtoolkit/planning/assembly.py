@@ -1,0 +1,69 @@
+"""Network, head and optimizer as a training step takes them: of `svt train`, and of `svt memory`, which foresees it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from svtoolkit.config import LossConfig, MemoryConfig, ModelConfig, OptimConfig
+from svtoolkit.distributed.sharded_head import ShardedHead
+from svtoolkit.distributed.sharding import refuse_foreign_state, shard_head
+from svtoolkit.distributed.world import ALONE, World
+from svtoolkit.losses import ClassificationHead, build_head
+from svtoolkit.memory import apply_strategy
+from svtoolkit.models import build_model
+from svtoolkit.optim import build_optimizer
+from svtoolkit.planning.memory_layout import fails_in_channels_last, lay_out_channels_last
+
+
+class Trainable(NamedTuple):
+    """What a step changes, on its device and in training mode, the optimizer of all of it, and the memory strategy
+    that is in force: store or reversible.
+    """
+
+    network: nn.Module
+    head: ClassificationHead | ShardedHead
+    optimizer: torch.optim.Optimizer
+    strategy: str
+
+
+def build_trainable(
+    model: ModelConfig,
+    memory: MemoryConfig,
+    loss: LossConfig,
+    optim: OptimConfig,
+    *,
+    num_bins: int,
+    num_classes: int,
+    device: torch.device,
+    channels_last: bool,
+    world: World = ALONE,
+) -> Trainable:
+    """Fresh weights; ``channels_last`` is the memory layout of the network's convolutions, left out where it fails;
+    ``world`` is what a sharded head is shared among.
+
+    Raises:
+        UserError: as the builders of the parts.
+    """
+    network = build_model(num_bins=num_bins, **asdict(model))
+    strategy = apply_strategy(network, **asdict(memory))
+    whole = build_head(
+        loss.name,
+        embedding_dim=model.embedding_dim,
+        num_classes=num_classes,
+        margin=loss.margin,
+        scale=loss.scale,
+    )
+    head = shard_head(whole, optim, world) if loss.shard else whole
+    if device.type != "cpu":  # there they were made, and tensors of FakeTensorMode refuse Module.to altogether
+        network, head = network.to(device), head.to(device)
+    if channels_last and not fails_in_channels_last(network, device):
+        lay_out_channels_last(network)
+    parameters = [*network.parameters(), *head.parameters()]
+    optimizer = build_optimizer(parameters, **asdict(optim))
+    if loss.shard:
+        refuse_foreign_state(optimizer)
+    return Trainable(network.train(), head, optimizer, strategy)

@@ -1,0 +1,228 @@
+"""The memory of a training step, foreseen without arithmetic or measured on a card; needs neither corpus nor disk.
+
+Not counted, since none of it grows with the depth of a network: waveforms and filter bank, the copy of BatchNorm's
+statistics that a step goes back to, and all that ``MemoryLedger`` cannot see.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from svtoolkit.config import MemoryCommandConfig
+from svtoolkit.device import autocast, choose_device
+from svtoolkit.distributed.sharded_head import ShardedHead
+from svtoolkit.distributed.sharding import clip_gradient
+from svtoolkit.distributed.world import World
+from svtoolkit.errors import UserError
+from svtoolkit.memory.measurement import measure_step
+from svtoolkit.memory.step_report import PHASES, MemoryReport
+from svtoolkit.planning.assembly import build_trainable
+from svtoolkit.system.processes import worker_processes
+
+
+@dataclass(frozen=True)
+class StepMemory:
+    """Memory of a step on a whole batch and, where that is more than one utterance, on a single one.
+
+    Attributes:
+        strategy: what becomes of the activations: store or reversible.
+    """
+
+    batch_size: int
+    strategy: str
+    whole: MemoryReport
+    single: MemoryReport | None
+
+    @property
+    def bytes_per_utterance(self) -> float | None:
+        """(peak of the whole batch - peak of one utterance) / (batch_size - 1), of the phase where that is most.
+
+        Forward and backward pass grow with the batch, the optimizer step does not: with few utterances and many
+        weights it may hold the peak. None where only one utterance was measured.
+        """
+        slopes = self._slopes()
+        return max(slopes.values()) if slopes else None
+
+    def largest_batch(self, budget_bytes: float) -> int | None:
+        """Most utterances whose step stays within the budget if every phase goes on growing as measured; 0: none.
+
+        None where only one utterance was measured.
+        """
+        if self.single is None:
+            return None
+        fits = []
+        for phase, slope in self._slopes().items():
+            room = budget_bytes - self.single.phase_peaks[phase]
+            if room < 0:
+                return 0
+            if slope > 0:
+                fits.append(1 + math.floor(room / slope))
+        return min(fits)
+
+    def _slopes(self) -> dict[str, float]:
+        if self.single is None:
+            return {}
+        one, more = self.single.phase_peaks, self.whole.phase_peaks
+        return {phase: (more[phase] - one[phase]) / (self.batch_size - 1) for phase in PHASES}
+
+
+def predict_memory(config: MemoryCommandConfig, progress: Callable[[str], object] = lambda phase: None) -> StepMemory:
+    """Memory of the training step that ``config`` describes; of several devices, that of the first.
+
+    On FakeTensorMode's tensors, which have sizes and nothing else; with a CUDA device the step is really run there.
+    The first device has no smaller share of a head than any other.
+
+    Args:
+        progress: called with the phase that begins, ``count_phases(config)`` times.
+
+    Raises:
+        UserError: a number out of range, an unknown name, a device that is not there or too small.
+    """
+    _check(config)
+    if config.loss.shard and dist.is_initialized():  # whose processes a head in shares would talk to
+        with worker_processes(1, killed="the process that foresees the memory of a step was killed") as workers:
+            return workers.submit(predict_memory, config).result()
+    device = choose_device("cpu" if config.device == "auto" else config.device)
+    autocast(device, config.precision)  # refuses an unknown precision before any work
+    mode = nullcontext() if device.type == "cuda" else FakeTensorMode()
+    with _peers(config, device) as world:
+        with mode:
+            step = _Step(config, device, world)
+        step.connect()
+        with mode:
+            return _predict(step, progress)
+
+
+@contextmanager
+def _peers(config: MemoryCommandConfig, device: torch.device) -> Iterator[World]:
+    """The processes that this one would be the first of; for a head in shares to talk to, torch's stand-in for them,
+    whose collectives return at once.
+    """
+    world = World(size=config.devices, local_size=config.devices, device=device)
+    if not config.loss.shard:
+        yield world
+        return
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=config.devices)
+    try:
+        yield world
+    finally:
+        dist.destroy_process_group()
+
+
+def _predict(step: _Step, progress: Callable[[str], object]) -> StepMemory:
+    config = step.config
+    step.make_optimizer_state()
+    try:
+        whole = step.measure(config.batch_size, progress)
+        single = step.measure(1, progress) if config.batch_size > 1 else None
+    except torch.OutOfMemoryError as error:
+        raise UserError(
+            f"batch_size is {config.batch_size}, which {step.device} has no memory for; lower it, or foresee the step "
+            "with device=cpu"
+        ) from error
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise UserError(
+            f"frames={config.frames} num_bins={config.num_bins} is too little for one utterance alone: {error}"
+        ) from error
+    return StepMemory(config.batch_size, step.strategy, whole, single)
+
+
+def count_phases(config: MemoryCommandConfig) -> int:
+    """Phases that ``predict_memory`` goes through."""
+    return len(PHASES) * (1 + _warm_up(config.device)) * (2 if config.batch_size > 1 else 1)
+
+
+def _warm_up(device: str) -> int:
+    """Steps before the one that counts: the first on a card is where libraries take workspace that they keep."""
+    return 1 if device.startswith("cuda") else 0
+
+
+def _check(config: MemoryCommandConfig) -> None:
+    for key in ("frames", "batch_size", "devices", "num_classes", "num_bins"):
+        value = getattr(config, key)
+        if value < 1:
+            raise UserError(f"{key} is {value}, expected 1 or more")
+    if config.loss.shard and config.devices == 1:
+        raise UserError(
+            "loss.shard=true needs several devices to share the classes among, and devices is 1; say how many there are"
+        )
+    if not 0 < config.budget_gib < math.inf:
+        raise UserError(f"budget_gib is {config.budget_gib}, expected a finite number above 0")
+
+
+class _Step:
+    """The arithmetic of ``training.step.OptimizerStep`` on a batch that fits, without its look at the numbers."""
+
+    def __init__(self, config: MemoryCommandConfig, device: torch.device, world: World) -> None:
+        self.config = config
+        self.device = device
+        self.network, self.head, self.optimizer, self.strategy = build_trainable(
+            config.model,
+            config.memory,
+            config.loss,
+            config.optim,
+            num_bins=config.num_bins,
+            num_classes=config.num_classes,
+            device=device,
+            channels_last=config.channels_last,
+            world=world,
+        )
+        self.head.margin = config.loss.margin
+        self.parameters = [p for module in (self.network, self.head) for p in module.parameters() if p.requires_grad]
+        replicated = self.network.parameters() if config.loss.shard else self.parameters
+        self.buckets = [torch.empty_like(p) for p in replicated if world.size > 1]  # of DistributedDataParallel
+        self.scaler = torch.amp.GradScaler(device.type, enabled=config.precision == "fp16")
+        for group in self.optimizer.param_groups:
+            if group.get("foreach", False) is None:
+                group["foreach"] = True  # what torch chooses on CUDA, which is what is foreseen
+
+    def connect(self) -> None:
+        """Before a step of a head in shares; not under FakeTensorMode."""
+        if isinstance(self.head, ShardedHead):
+            self.head.connect(self.device.type)
+
+    def make_optimizer_state(self) -> None:
+        """As the first step of a run would, at a fraction of its time."""
+        for parameter in self.parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        self.optimizer.step()
+
+    def measure(self, batch_size: int, progress: Callable[[str], object]) -> MemoryReport:
+        config = self.config
+        features = torch.randn(batch_size, config.frames, config.num_bins, device=self.device)
+        labels = torch.zeros(batch_size, dtype=torch.int64, device=self.device)
+        return measure_step(
+            [self.network, self.head],
+            lambda: self._forward(features, labels),
+            inputs=[features, labels],
+            buckets=self.buckets,
+            optimizer=self.optimizer,
+            update=self._update,
+            warm_up=_warm_up(self.device.type),
+            progress=progress,
+        )
+
+    def _forward(self, features: Tensor, labels: Tensor) -> Tensor:
+        with autocast(self.device, self.config.precision):
+            embeddings = self.network(features)
+        losses = self.head(embeddings, labels).losses
+        return self.scaler.scale(losses.sum() / len(losses))
+
+    def _update(self) -> None:
+        """Steps even where a real fp16 gradient overflows: its memory is what is asked for."""
+        self.scaler.unscale_(self.optimizer)
+        clip_gradient(self.network.parameters(), self.head, float("inf"))
+        self.optimizer.step()
+        self.scaler.update()

@@ -1,0 +1,152 @@
+"""What the networks of the registry are and need: sizes, work, memory; from their construction, without arithmetic."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from svtoolkit.errors import UserError
+from svtoolkit.memory import apply_strategy
+from svtoolkit.memory.measurement import measure_step
+from svtoolkit.models import build_model, list_models
+from svtoolkit.models.registry import NETWORKS
+from svtoolkit.system.processes import worker_processes
+
+LARGE_BATCH = 2**17
+"""Utterances beside which weights and gradients are nothing."""
+
+NETWORKS_A_PROCESS = 4
+"""With fewer of them, another process would begin when the first is done."""
+
+
+@dataclass(frozen=True)
+class NetworkFacts:
+    """One network of the registry, with everything as published.
+
+    Attributes:
+        family: ResNet, DF-ResNet, RevNet or DF-RevNet.
+        layers: convolutions of the main path and the last Linear.
+        parameters: weights, without a head over speakers.
+        macs: multiplications with addition in the convolutions and products of one utterance.
+        pooled_dim: size of what pooling hands to the embedding layer.
+        embedding_dim: size of the embedding.
+        strategy: memory strategy that memory=auto chooses: store or reversible.
+        bytes_per_utterance: memory that one more utterance of a large batch takes in a float32 training step of the
+            network alone under that strategy.
+    """
+
+    name: str
+    family: str
+    layers: int
+    parameters: int
+    macs: int
+    pooled_dim: int
+    embedding_dim: int
+    strategy: str
+    bytes_per_utterance: float
+
+
+def match_names(patterns: Sequence[str]) -> list[str]:
+    """Names of the registry that match any of the patterns (``revnet*``), in the registry's order; without any, all.
+
+    Raises:
+        UserError: a pattern that matches no name.
+    """
+    names = list_models()
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            near = difflib.get_close_matches(pattern, names, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise UserError(f"there is no network {pattern!r}; {hint}(all: {', '.join(names)})")
+    return [name for name in names if not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def survey_networks(names: Sequence[str], *, frames: int, num_bins: int) -> Iterator[NetworkFacts]:
+    """Facts of the named networks in their order, as they come; many are shared out among processes.
+
+    Raises:
+        UserError: frames or num_bins below 1; a process was killed.
+    """
+    for key, value in (("frames", frames), ("num_bins", num_bins)):
+        if value < 1:
+            raise UserError(f"{key} is {value}, expected 1 or more")
+    survey = partial(survey_network, frames=frames, num_bins=num_bins)
+    processes = min(_cores(), len(names) // NETWORKS_A_PROCESS)
+    if processes < 2:
+        yield from map(survey, names)
+        return
+    killed = "a process that works out the networks was killed, perhaps for want of memory; ask for fewer at a time"
+    with worker_processes(processes, killed=killed) as workers:
+        yield from workers.map(partial(_on_one_thread, survey), names)
+
+
+def family_of(name: str) -> str:
+    """ResNet, DF-ResNet, RevNet or DF-RevNet."""
+    return type(NETWORKS[name]).__name__.removesuffix("Spec").replace("DF", "DF-")
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _on_one_thread(survey: Callable[[str], NetworkFacts], name: str) -> NetworkFacts:
+    torch.set_num_threads(1)
+    return survey(name)
+
+
+def survey_network(name: str, *, frames: int, num_bins: int) -> NetworkFacts:
+    """Facts of one network for input of (frames, num_bins), all from one step on a large batch."""
+    with FakeTensorMode():
+        network = build_model(name, num_bins=num_bins).train()
+        strategy = apply_strategy(network)
+        utterances = torch.randn(LARGE_BATCH, frames, num_bins)
+        sizes: list[int] = []
+        network.pooling.register_forward_hook(lambda module, inputs, output: sizes.append(output.shape[-1]))
+        work = _Work()
+
+        def forward() -> Tensor:
+            with work:
+                embeddings = network(utterances)
+            sizes.append(embeddings.shape[-1])
+            return embeddings.sum()
+
+        report = measure_step([network], forward, inputs=[utterances], warm_up=0)
+    return NetworkFacts(
+        name,
+        family=family_of(name),
+        layers=NETWORKS[name].layers,
+        parameters=sum(parameter.numel() for parameter in network.parameters()),
+        macs=work.operations // 2 // LARGE_BATCH,
+        pooled_dim=sizes[0],
+        embedding_dim=sizes[1],
+        strategy=strategy,
+        bytes_per_utterance=report.peak_bytes / LARGE_BATCH,
+    )
+
+
+class _Work(TorchDispatchMode):
+    """Sums up torch's own counts of floating-point operations, of which a multiplication with addition is two.
+
+    FlopCounterMode would need a pass of its own: it hooks into modules and gradients to tell whose an operation is.
+    """
+
+    operations = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        count = flop_registry.get(func._overloadpacket)
+        if count is not None:
+            self.operations += count(*args, **(kwargs or {}), out_val=result)
+        return result

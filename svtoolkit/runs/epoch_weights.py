@@ -1,0 +1,85 @@
+"""The weights of finished epochs, of which the newest and the best are kept for averaging."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from torch import Tensor
+
+from svtoolkit.errors import UserError
+from svtoolkit.system.atomic import atomic_write
+
+_NAME = re.compile(r"epoch-(\d{4})\.safetensors")
+
+
+def weights_path(folder: str | Path, epoch: int) -> Path:
+    return Path(folder) / f"epoch-{epoch:04d}.safetensors"
+
+
+def save_epoch_weights(folder: str | Path, epoch: int, weights: Mapping[str, Tensor]) -> Path:
+    """Write the network's weights after an epoch (counted from 1)."""
+    path = weights_path(folder, epoch)
+    with atomic_write(path, "wb") as stream:
+        stream.write(safetensors.torch.save({name: tensor.contiguous().cpu() for name, tensor in weights.items()}))
+    return path
+
+
+def load_epoch_weights(path: Path) -> dict[str, Tensor]:
+    try:
+        return safetensors.torch.load_file(path)
+    except (safetensors.SafetensorError, OSError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); choose other epochs to average") from error
+
+
+def kept_epochs(folder: str | Path) -> list[int]:
+    """Epochs whose weights are there, ascending."""
+    matches = (_NAME.fullmatch(path.name) for path in Path(folder).glob("epoch-*.safetensors"))
+    return sorted(int(match[1]) for match in matches if match)
+
+
+def best_epochs(records: Sequence[Mapping[str, Any]], count: int) -> list[int]:
+    """The epochs of lowest validation EER, best first; the earlier one where two are equal."""
+    validated = [record for record in records if record.get("validation_eer") is not None]
+    ranked = sorted(validated, key=lambda record: (record["validation_eer"], record["epoch"]))
+    return [record["epoch"] for record in ranked[:count]]
+
+
+def drop_epoch_weights(
+    folder: str | Path, records: Sequence[Mapping[str, Any]], *, keep_last: int, keep_best: int
+) -> None:
+    """Delete all weights but those of the newest ``keep_last`` and the best ``keep_best`` epochs.
+
+    Weights of epochs that are not recorded yet, which a resumed run is going to write again, are let alone.
+    """
+    finished = max((record["epoch"] for record in records), default=0)
+    epochs = [epoch for epoch in kept_epochs(folder) if epoch <= finished]
+    kept = {*epochs[::-1][:keep_last], *best_epochs(records, keep_best)}
+    for epoch in epochs:
+        if epoch not in kept:
+            weights_path(folder, epoch).unlink(missing_ok=True)
+
+
+def choose_epochs(folder: str | Path, records: Sequence[Mapping[str, Any]], *, choose: str, num: int) -> list[int]:
+    """The ``num`` last or best epochs whose weights are there.
+
+    Raises:
+        UserError: fewer are there, or ``choose`` is neither last nor best.
+    """
+    if choose not in ("last", "best"):
+        raise UserError(f"choose is {choose!r}, expected last or best")
+    there = kept_epochs(folder)
+    if choose == "last":
+        epochs = there[-num:] if num > 0 else []
+    else:
+        ranked = best_epochs([record for record in records if record["epoch"] in there], num)
+        epochs = sorted(ranked)
+    if num < 1 or len(epochs) < num:
+        raise UserError(
+            f"{folder}: num is {num} and {len(epochs)} epochs can be averaged (choose={choose}); "
+            "lower num, or train with a higher trainer.keep_last or trainer.keep_best"
+        )
+    return epochs

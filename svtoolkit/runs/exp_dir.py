@@ -1,0 +1,154 @@
+"""The folder of a run: what lies where in it, and whether a run that is there may be gone on with."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from svtoolkit.config import TrainConfig
+from svtoolkit.errors import UserError
+from svtoolkit.runs.full_state import list_states, load_latest_state
+from svtoolkit.runs.history import History
+from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.output_folder import hold_alone
+
+log = logging.getLogger(__name__)
+
+CHECKPOINTS, LOGS, VALIDATION, CONFIG = "checkpoints", "logs", "validation", "config.yaml"
+LOCK = ".lock"
+"""File in the folder of logs that a run holds as long as it trains."""
+
+BUSY = (
+    "another run is training there, and two would overwrite each other's states; wait for it, stop it, or choose "
+    "another exp_dir"
+)
+
+FREE_KEYS = {
+    "exp_dir", "resume", "data.root", "data.source", "data.cache_dir", "data.cache_gib", "data.num_workers",
+    "loss.shard", "trainer.device", "trainer.threads", "trainer.checkpoint_minutes", "trainer.checkpoint_steps",
+    "trainer.keep_states", "trainer.keep_last", "trainer.keep_best", "trainer.nonfinite_patience", "trainer.log_steps",
+}  # fmt: skip
+"""Keys that may change when a run is resumed: none of them changes what is learnt."""
+
+
+def find_state(config: TrainConfig) -> dict[str, Any] | None:
+    """The state to go on from, once it is sure that the run in exp_dir is this one; None where there is none.
+
+    Raises:
+        UserError: the run there has another configuration, or no state of it can be read.
+    """
+    exp_dir = Path(config.exp_dir)
+    states = list_states(exp_dir / CHECKPOINTS)
+    if config.resume not in ("auto", "never"):
+        raise UserError(f"resume is {config.resume!r}, expected auto or never")
+    if not states:
+        return None
+    if config.resume == "never":
+        raise UserError(f"{exp_dir}: holds a run already and resume=never; choose another exp_dir, or resume=auto")
+    _refuse_other_config(exp_dir / CONFIG, asdict(config))
+    found = load_latest_state(exp_dir / CHECKPOINTS)
+    if found is None:
+        return None
+    step, state = found
+    _set_aside(path for path in states if path.stem > f"state-{step:010d}")
+    return state
+
+
+def write_config(config: TrainConfig) -> None:
+    """Write config.yaml: the composed configuration, as the newest command gave it.
+
+    Raises:
+        UserError: exp_dir cannot be written to.
+    """
+    path = Path(config.exp_dir) / CONFIG
+    try:
+        with atomic_write(path) as stream:
+            yaml.safe_dump(asdict(config), stream, sort_keys=False)
+    except OSError as error:
+        raise _not_writable(path, error) from error
+
+
+def open_history(folder: Path, *, resume_step: int) -> History:
+    """The history of the run, up to the step that it resumes at.
+
+    Raises:
+        UserError: it is malformed or cannot be written.
+    """
+    try:
+        return History(folder, resume_step=resume_step)
+    except OSError as error:
+        raise _not_writable(folder, error) from error
+
+
+@contextmanager
+def alone_in(logs: Path) -> Iterator[None]:
+    """Inside the block no other run trains into the same exp_dir, and all that is logged goes to train.log, too.
+
+    Args:
+        logs: the run's folder for them, made if it is missing.
+
+    Raises:
+        UserError: another run holds exp_dir, or the folder cannot be written to.
+    """
+    with _log_file(logs), hold_alone(logs / LOCK, busy=f"{logs.parent}: {BUSY}"):
+        yield
+
+
+@contextmanager
+def _log_file(folder: Path) -> Iterator[None]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handler = logging.FileHandler(folder / "train.log", encoding="utf-8")
+    except OSError as error:
+        raise _not_writable(folder, error) from error
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        handler.close()
+
+
+def _not_writable(path: Path, error: OSError) -> UserError:
+    return UserError(f"{path}: cannot be written ({error}); choose another exp_dir or free some disk")
+
+
+def _refuse_other_config(saved: Path, content: dict[str, Any]) -> None:
+    if not saved.is_file():
+        raise UserError(f"{saved}: is missing, but there are states of a run; restore it or use another exp_dir")
+    try:
+        before = yaml.safe_load(saved.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError):
+        before = None
+    if not isinstance(before, dict):
+        raise UserError(f"{saved}: is not the configuration of a run; restore it or use another exp_dir")
+    before, now = _flatten(before), _flatten(content)
+    changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
+    changed = [key for key in changed if key not in FREE_KEYS]
+    if changed:
+        listed = ", ".join(f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in changed)
+        raise UserError(
+            f"{saved}: the run there has another configuration: {listed}; put it back or use another exp_dir"
+        )
+
+
+def _flatten(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in node.items():
+        flat.update(_flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value})
+    return flat
+
+
+def _set_aside(damaged: Iterator[Path]) -> None:
+    """A state that cannot be read must not take the place of a whole one when old ones are dropped."""
+    for path in damaged:
+        log.warning("%s: renamed to %s.damaged", path, path.name)
+        path.rename(path.with_name(f"{path.name}.damaged"))

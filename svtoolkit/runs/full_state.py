@@ -1,0 +1,92 @@
+"""Full states of a run: written whole or not at all, verified when read, the previous one as fall-back."""
+
+from __future__ import annotations
+
+import logging
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from svtoolkit.errors import UserError
+from svtoolkit.system.atomic import atomic_write
+
+log = logging.getLogger(__name__)
+
+# Of a part's attributes in a zip file. torch gives a tensor that carries it no content: whatever was in memory.
+_DIRECTORY_BIT = 0x10
+
+_NAME = re.compile(r"state-(\d{10})\.pt")
+
+
+def save_state(folder: str | Path, step: int, state: dict[str, Any], *, keep: int) -> Path:
+    """Write ``folder``/state-<step>.pt and drop all but the newest ``keep`` states up to this one.
+
+    States of later steps stay: they were damaged, or the run would have gone on from them, and they must not push out
+    good ones. The run replaces them when it gets there.
+
+    Args:
+        state: tensors, numbers, strings, lists and dicts only, so that reading it back executes nothing.
+
+    Raises:
+        OSError: the file could not be written (a full disk, say); older states are untouched.
+        ValueError: ``keep`` is below 1.
+    """
+    if keep < 1:
+        raise ValueError(f"keep is {keep}, expected 1 or more")
+    path = Path(folder) / f"state-{step:010d}.pt"
+    for leftover in path.parent.glob(".state-*.tmp"):  # of a process that was killed while it wrote
+        leftover.unlink(missing_ok=True)
+    with atomic_write(path, "wb") as stream:
+        try:
+            torch.save(state, stream)
+        except RuntimeError as error:  # torch's zip writer goes on after a failed write, and stumbles over it
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from None
+            raise OSError(f"{path}: {error}") from error
+    for old in [other for other in list_states(folder) if other.name <= path.name][:-keep]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def list_states(folder: str | Path) -> list[Path]:
+    """States in the folder, oldest first."""
+    return sorted(path for path in Path(folder).glob("state-*.pt") if _NAME.fullmatch(path.name))
+
+
+def load_latest_state(folder: str | Path) -> tuple[int, dict[str, Any]] | None:
+    """Read the newest state that is whole; damaged ones are named in the log and passed over.
+
+    Returns:
+        (finished optimizer steps, state), or None where the folder holds no state at all.
+
+    Raises:
+        UserError: there are states, and none of them can be read.
+    """
+    states = list_states(folder)
+    for path in reversed(states):
+        try:
+            return int(path.stem.removeprefix("state-")), read_verified(path)
+        except Exception as error:  # a parser that meets damage may raise anything
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            log.warning("%s cannot be read (%s): falling back to the state before it", path, reason)
+    if states:
+        raise UserError(
+            f"{folder}: none of {len(states)} full states can be read; restore one from a backup, "
+            "or start again in another exp_dir"
+        )
+    return None
+
+
+def read_verified(path: Path) -> dict[str, Any]:
+    """Read a file of ``torch.save`` after checking the checksums of all its parts; executes nothing."""
+    with zipfile.ZipFile(path) as archive:
+        damaged = archive.testzip()
+        if damaged is not None:
+            raise OSError(f"checksum of {damaged} is wrong")
+        for part in archive.infolist():
+            if part.external_attr & _DIRECTORY_BIT:
+                raise OSError(f"{part.filename} is marked as a folder")
+    return torch.load(path, map_location="cpu", weights_only=True)

@@ -1,0 +1,1 @@
+"""Atomic files, locks, processes, threads, signals, output: knows nothing of speech."""

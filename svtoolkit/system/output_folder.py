@@ -1,0 +1,73 @@
+"""A folder that a long command fills: one run at a time, one kind of content, gone on with after any stop."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from svtoolkit.errors import UserError
+from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.file_lock import NoLocksError, hold_lock
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def hold_alone(lock: Path, *, busy: str) -> Iterator[bool]:
+    """Keep other runs out of a folder; the block is told whether it is known that there is none.
+
+    Args:
+        lock: a file for ``hold_lock``; where there are no locks, a warning names it.
+        busy: the sentence for the user where another run holds it.
+
+    Raises:
+        UserError: that sentence.
+    """
+    alone = True
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(hold_lock(lock, wait=False))
+        except BlockingIOError as error:
+            raise UserError(busy) from error
+        except NoLocksError as error:
+            alone = False
+            log.warning(
+                "%s: the file system has no locks; see to it that no other process writes there", error.filename
+            )
+        yield alone
+
+
+def claim_folder(claim: Path, made_of: Mapping[str, object], *, content: str) -> None:
+    """Note what a folder's content is made of, or refuse to mix it with what is made of something else.
+
+    Args:
+        claim: the note, in JSON; written where it is missing.
+        made_of: all options that the content depends on.
+        content: how a message names it, to be followed by such options: ``shards made of``.
+
+    Raises:
+        UserError: the note says something else.
+    """
+    wanted = json.dumps(made_of)
+    if not claim.is_file():
+        with atomic_write(claim) as stream:
+            stream.write(f"{wanted}\n")
+    found = claim.read_text(encoding="utf-8", errors="replace").strip()
+    if found != wanted:
+        raise UserError(
+            f"{claim}: the folder holds {content} {found}, now asked for {wanted}; choose another folder or delete "
+            "this one"
+        )
+
+
+def remove_leftovers(folders: Iterable[str | Path]) -> None:
+    """Delete what ``atomic_write`` left in folders, some of which may be missing, when its process was killed."""
+    for folder in folders:
+        if os.path.isdir(folder):
+            for name in os.listdir(folder):
+                if name.startswith(".") and name.endswith(".tmp"):
+                    Path(folder, name).unlink(missing_ok=True)

@@ -1,0 +1,137 @@
+"""Runs with noise and rooms: the same numbers however they are loaded, stopped or computed, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from tiny_runs import assert_same_run, fail_after, read_records, tiny_config
+
+from svtoolkit.crops.crop import collate_crops
+from svtoolkit.crops.training_data import TrainingData
+from svtoolkit.data.kaldi_dir import KaldiDir
+from svtoolkit.errors import UserError
+from svtoolkit.features import build_front_end
+from svtoolkit.training.experiment import train
+
+RATE = 16000
+
+
+@pytest.fixture(scope="module")
+def sounds(tmp_path_factory) -> dict[str, str]:
+    """Data directories of noises of all categories and of three rooms, as keys of tiny_config."""
+    folder, rng = tmp_path_factory.mktemp("sounds"), np.random.default_rng(5)
+    noises, rooms = KaldiDir(), KaldiDir()
+
+    def add(kaldi_dir: KaldiDir, name: str, speaker: str, samples: np.ndarray) -> None:
+        soundfile.write(folder / f"{name}.flac", samples, RATE)
+        kaldi_dir.wav_scp[name] = str(folder / f"{name}.flac")
+        kaldi_dir.utt2spk[name] = speaker
+
+    for category, number in (("noise", 2), ("music", 1), ("speech", 4)):
+        for index in range(number):
+            add(noises, f"{category}-{index}", category, 0.2 * rng.standard_normal(RATE // 2))
+    for index in range(3):
+        ringing = rng.standard_normal(RATE // 10) * np.exp(-np.arange(RATE // 10) / 300)
+        add(rooms, f"room-{index}", "small", 0.5 * ringing / np.abs(ringing).max())
+    noises.write(folder / "noises")
+    rooms.write(folder / "rooms")
+    return {"augment__noise": str(folder / "noises"), "augment__reverberation": str(folder / "rooms")}
+
+
+@pytest.fixture(scope="module")
+def augmented(speech, sounds, tmp_path_factory) -> Path:
+    exp_dir = tmp_path_factory.mktemp("augmented") / "exp"
+    assert train(tiny_config(speech, exp_dir, **sounds)) is None
+    return exp_dir
+
+
+def losses_of(exp_dir: Path) -> list[float]:
+    return [record["loss"] for record in read_records(exp_dir) if record["kind"] == "step"]
+
+
+def test_crops_are_changed(augmented, finished):
+    assert losses_of(augmented)[0] != pytest.approx(losses_of(finished)[0], rel=1e-4)
+
+
+def test_the_log_says_what_there_is_to_draw_from(speech, sounds, tmp_path, caplog):
+    with caplog.at_level("INFO"):
+        TrainingData(tiny_config(speech, tmp_path, **sounds)).announce()
+    expected = (
+        "60 % of crops get noise (2 noise, 1 music, 4 speech), reverberation (3 responses), computed in the worker"
+    )
+    assert expected in caplog.text
+
+
+def test_any_number_of_workers_and_any_stop_give_the_same_numbers(augmented, speech, sounds, tmp_path, monkeypatch):
+    config = tiny_config(speech, tmp_path / "exp", **sounds, data__num_workers=2)
+    with monkeypatch.context() as patched:
+        fail_after(patched, 9)
+        with pytest.raises(RuntimeError):
+            train(config)
+    assert train(config) is None
+    assert_same_run(tmp_path / "exp", augmented)
+
+
+def test_the_batch_is_changed_as_its_crops_would_be(speech, sounds, tmp_path):
+    """Up to rounding: at this learning rate it does not grow from step to step."""
+    still = {"optim__lr": 1e-5, "schedule__initial_lr": 1e-6, "schedule__final_lr": 1e-6}
+    for device in ("worker", "batch"):
+        assert train(tiny_config(speech, tmp_path / device, **sounds, **still, augment__device=device)) is None
+    losses = losses_of(tmp_path / "worker")
+    assert len(set(losses)) == len(losses) == 26
+    np.testing.assert_allclose(losses_of(tmp_path / "batch"), losses, rtol=3e-5)
+
+
+@pytest.mark.parametrize("changes", [{"augment__probability": 0.0}, {}], ids=["never", "nothing to draw from"])
+def test_what_cannot_happen_costs_nothing(speech, sounds, tmp_path, changes):
+    data = TrainingData(tiny_config(speech, tmp_path, **(sounds if changes else {}), **changes))
+    assert data.augmenter is None
+
+
+@pytest.mark.parametrize(
+    "changes", [{"augment__gain": [-3.0, 3.0]}, {"augment__telephone_probability": 0.5}], ids=["gain", "telephone"]
+)
+def test_gain_and_telephone_need_no_directory(speech, tmp_path, changes):
+    data = TrainingData(tiny_config(speech, tmp_path, **changes, augment__probability=1.0))
+    assert data.augmenter is not None
+    assert data.fingerprint() == TrainingData(tiny_config(speech, tmp_path)).fingerprint()
+
+
+def test_other_sounds_are_other_data(speech, sounds, tmp_path):
+    fingerprints = {
+        TrainingData(tiny_config(speech, tmp_path, **chosen)).fingerprint()
+        for chosen in ({}, sounds, {"augment__noise": sounds["augment__noise"]})
+    }
+    assert len(fingerprints) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"augment__device": "gpu"}, r"augment\.device is 'gpu', expected one of worker, batch"),
+        ({"augment__probability": 1.2}, r"augment\.probability is 1\.2, expected a share from 0 to 1"),
+        ({"augment__noise": "/nowhere"}, "/nowhere: there is no such data directory"),
+    ],
+)
+def test_what_cannot_be_is_refused(speech, tmp_path, changes, says):
+    with pytest.raises(UserError, match=says):
+        TrainingData(tiny_config(speech, tmp_path, **changes))
+
+
+def test_rooms_are_no_noises(speech, sounds, tmp_path):
+    with pytest.raises(UserError, match=r"augment\.noise: utterance 'room-0' is of the category \(speaker\) 'small'"):
+        TrainingData(tiny_config(speech, tmp_path, augment__noise=sounds["augment__reverberation"]))
+
+
+def test_noise_that_waits_for_the_device_goes_there_with_its_crops(speech, sounds, tmp_path):
+    config = tiny_config(speech, tmp_path, **sounds, augment__device="batch", augment__probability=1.0)
+    crops = TrainingData(config).crops(build_front_end(num_bins=24))
+    batch = collate_crops([crops[0, entry] for entry in range(4)])
+    assert batch.augmentation is not None
+    moved = batch.to(torch.device("meta"))
+    assert moved.augmentation.noises.is_meta
+    assert moved.waveforms.is_meta

@@ -1,0 +1,227 @@
+"""Runs whose head is in shares, against runs whose head is whole: two processes on the CPU."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from tiny_runs import assert_same_run, read_records, read_run, tiny_config
+
+from svtoolkit.config import SGD8bitConfig, SGDConfig, TrainConfig
+from svtoolkit.distributed.sharded_head import ShardedHead, share_classes
+from svtoolkit.distributed.sharding import refuse_foreign_state, shard_head
+from svtoolkit.distributed.world import CPU, Place, World, joined
+from svtoolkit.errors import UserError
+from svtoolkit.losses import build_head
+from svtoolkit.runs.full_state import read_verified
+from svtoolkit.runs.history import History
+from svtoolkit.training.experiment import Experiment, train
+from svtoolkit.training.initialisation import Start
+
+needs_gloo = pytest.mark.skipif(
+    not dist.is_available() or not dist.is_gloo_available(), reason="torch was built without gloo"
+)
+
+OPTIMIZERS = ("sgd", "adamw", "sgd_8bit")
+STOP_AT = 5
+EARLY = {"sgd": 6, "adamw": 6, "sgd_8bit": 3}
+"""Steps in which rounding has not yet grown: then a ReLU falls to the other side of 0, or a moment to the next of its
+codes, and BatchNorm over two crops makes much of it.
+"""
+
+
+def config_of(speech: Path, folder: Path, name: str, optim: str, *, shard: bool) -> TrainConfig:
+    """One epoch, of micro-batches, with clipping that bites, and classes that two cannot share equally."""
+    changes = {
+        "trainer__micro_batch": 2,
+        "trainer__gradient_clip": 0.5,
+        "trainer__epochs": 1,
+        "trainer__keep_states": 9,
+        "model__base_width": 16,
+    }
+    changes |= {"validation__speakers": 3} | ({"optim__min_8bit_size": 90} if optim == "sgd_8bit" else {})
+    return tiny_config(speech, folder / f"{name} {optim}", optim, loss__shard=shard, trainer__devices=2, **changes)
+
+
+def stopping(config: TrainConfig, world: World) -> int | None:
+    """Train until a signal reaches the first process after a step."""
+    add = History.add
+
+    def stop(history: History, record: dict[str, Any]) -> None:
+        add(history, record)
+        if record["step"] == STOP_AT:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    History.add = stop  # type: ignore[method-assign]
+    try:
+        return train(config, world)
+    finally:
+        History.add = add  # type: ignore[method-assign]
+
+
+def all_runs(speech: Path, folder: Path, world: World) -> list[int | None]:
+    """Returns how those ended that were to be stopped."""
+    for optim in OPTIMIZERS:
+        train(config_of(speech, folder, "whole", optim, shard=False), world)
+        train(config_of(speech, folder, "shares", optim, shard=True), world)
+    ends = []
+    for optim in ("adamw", "sgd_8bit"):
+        config = config_of(speech, folder, "stopped", optim, shard=True)
+        ends += [stopping(config, world), train(config, world)]
+    ends.append(stopping(config_of(speech, folder, "changed", "sgd", shard=True), world))
+    ends.append(train(config_of(speech, folder, "changed", "sgd", shard=False), world))
+    return ends
+
+
+def overflowing_step(speech: Path, folder: Path, world: World, precision: str) -> dict[str, Any]:
+    """A step in which the share of the second process gets a gradient that is not finite."""
+    changes = {"loss__shard": True, "trainer__precision": precision, "validation__speakers": 0}
+    torch.manual_seed(3)
+    experiment = Experiment(tiny_config(speech, folder / precision, **changes), world)
+    step = experiment.step
+    if world.rank == 1:
+        step.head.local.weight.register_hook(lambda gradient: gradient * float("inf"))
+    before = [parameter.detach().clone() for parameter in step.parameters]
+    batches = experiment.batches()
+    result = step(batches)
+    batches.close()
+    is_same = all(torch.equal(*pair) for pair in zip(before, step.parameters, strict=True))
+    return {"entries": result.nonfinite_entries, "is same": is_same, "scale": step.scaler.get_scale()}
+
+
+def work(rank: int, port: int, speech: str, folder: str) -> None:
+    """Everything in one pair of processes, whose start takes longer than a run."""
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    with joined(Place(rank, 2, rank, 2), CPU, "the test") as world:
+        results = {
+            "ends": [end and int(end) for end in all_runs(Path(speech), Path(folder), world)],
+            "steps": {kind: overflowing_step(Path(speech), Path(folder), world, kind) for kind in ("fp32", "fp16")},
+        }
+    torch.save(results, Path(folder) / f"{rank}.pt")
+
+
+@pytest.fixture(scope="module")
+def runs(speech: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of all runs, and of what each process had to say."""
+    folder = tmp_path_factory.mktemp("runs")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    mp.spawn(work, (port, str(speech), str(folder)), nprocs=2)
+    return folder
+
+
+def assert_close(found: Any, expected: Any, path: str, **tolerance: float) -> None:
+    """The same nest of plain data, numbers and tensors up to rounding."""
+    assert type(found) is type(expected), path
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys(), path
+        for key, value in expected.items():
+            assert_close(found[key], value, f"{path}/{key}", **tolerance)
+    elif isinstance(expected, list):
+        assert len(found) == len(expected), path
+        for number, pair in enumerate(zip(found, expected, strict=True)):
+            assert_close(*pair, f"{path}/{number}", **tolerance)
+    elif path.endswith("_codes"):
+        assert found.shape == expected.shape
+        assert (found.int() - expected.int()).abs().double().mean() < 0.5, path
+    elif isinstance(expected, torch.Tensor):
+        torch.testing.assert_close(found, expected, **tolerance, msg=lambda text: f"{path}: {text}")
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, rel=tolerance["rtol"], abs=tolerance["atol"]), path
+    else:
+        assert found == expected, path
+
+
+def assert_close_runs(ours: Path, theirs: Path, steps: int) -> None:
+    """State and history after so many steps, and the course of the rest."""
+    early = [read_verified(run / "checkpoints" / f"state-{steps:010d}.pt") for run in (ours, theirs)]
+    for state in early:
+        del state["facts"]["seconds"], state["meters"]
+    assert_close(*early, ours.name, rtol=1e-4, atol=1e-4)
+    histories = [read_records(run) for run in (ours, theirs)]
+    assert_close(histories[0][:steps], histories[1][:steps], ours.name, rtol=1e-5, atol=1e-5)
+    assert [record["step"] for record in histories[0]] == [record["step"] for record in histories[1]]
+    for found, expected in zip(*histories, strict=True):
+        assert found["loss"] == pytest.approx(expected["loss"], rel=0.02)
+
+
+@needs_gloo
+@pytest.mark.parametrize("optim", OPTIMIZERS)
+def test_weights_history_and_state_are_those_of_the_whole_head(optim, runs):
+    ours, theirs = (read_run(runs / f"{name} {optim}") for name in ("shares", "whole"))
+    assert ours["weights"].keys() == theirs["weights"].keys() != set()
+    assert ours["step"] == theirs["step"] > 2 * STOP_AT
+    assert len(theirs["state"]["head"]["weight"]) == 15
+    assert_close_runs(runs / f"shares {optim}", runs / f"whole {optim}", EARLY[optim])
+
+
+@needs_gloo
+@pytest.mark.parametrize("optim", ["adamw", "sgd_8bit"])
+def test_stopped_and_gone_on_with(optim, runs):
+    for rank in range(2):
+        assert torch.load(runs / f"{rank}.pt")["ends"] == 3 * [signal.SIGTERM, None]
+    assert_same_run(runs / f"stopped {optim}", runs / f"shares {optim}")
+
+
+@needs_gloo
+def test_begun_in_shares_and_ended_whole(runs):
+    assert_close_runs(runs / "changed sgd", runs / "whole sgd", EARLY["sgd"])
+
+
+@needs_gloo
+def test_a_gradient_that_is_not_finite_in_one_share_is_a_step_lost_to_all(runs):
+    answers = [torch.load(runs / f"{rank}.pt")["steps"] for rank in range(2)]
+    assert answers[0] == answers[1]
+    assert answers[0]["fp32"]["is same"]
+    assert len(answers[0]["fp32"]["entries"]) == 8
+    assert answers[0]["fp16"] == {"entries": [], "is same": True, "scale": 2.0**15}
+
+
+def test_one_process_has_nothing_to_share(speech, tmp_path):
+    with pytest.raises(UserError, match=r"loss\.shard=true needs several devices, and this run has one; leave it at"):
+        train(tiny_config(speech, tmp_path, loss__shard=True))
+
+
+def head_of(num_classes: int, name: str = "am"):
+    margin, scale = (0.0, 1.0) if name == "softmax" else (0.2, 32.0)
+    return build_head(name, embedding_dim=16, num_classes=num_classes, margin=margin, scale=scale)
+
+
+def test_shares_begin_where_blocks_of_eight_bit_state_do():
+    bits = SGD8bitConfig(block_size=48, min_8bit_size=60)
+    assert [shard_head(head_of(20), bits, World(rank, 3)).share[:2] for rank in range(3)] == [(0, 9), (9, 15), (15, 20)]
+    # The bias has a value a class, and twenty of them are below the size of 8-bit state.
+    assert shard_head(head_of(20, "softmax"), bits, World(1, 3)).share[:2] == (9, 15)
+    assert shard_head(head_of(101, "softmax"), SGD8bitConfig(block_size=48, min_8bit_size=5), World(1, 3)).share[
+        :2
+    ] == (48, 96)
+    assert shard_head(head_of(20), SGDConfig(), World(1, 3)).share[:2] == (7, 14)
+    with pytest.raises(UserError, match=r"20 classes .* cannot be shared by 8 processes in blocks of 3, as the 8-bit"):
+        shard_head(head_of(20), bits, World(0, 8))
+    with pytest.raises(UserError, match=r"a share of 2 classes x 16 values is below optim\.min_8bit_size=100, .*=32"):
+        shard_head(head_of(20), SGD8bitConfig(block_size=48, min_8bit_size=100), World(0, 7))
+
+
+def test_a_state_that_nobody_here_laid_out_is_refused():
+    with pytest.raises(UserError, match=r"loss\.shard=true cannot be had with .* bitsandbytes; set optim\.backend=tor"):
+        refuse_foreign_state(torch.optim.RMSprop(head_of(3).parameters()))
+
+
+def test_the_head_of_another_run_is_cut():
+    network, whole = torch.nn.Linear(2, 2), head_of(7)
+    weights = {name: tensor.clone() for name, tensor in whole.state_dict().items()}
+    head = ShardedHead(head_of(7), share_classes(7, rank=1, size=2))
+    Start(network.state_dict(), weights).put_into(network, head)
+    assert torch.equal(head.local.weight, weights["weight"][4:])
+    softmax = ShardedHead(head_of(7, "softmax"), share_classes(7, rank=1, size=2))
+    with pytest.raises(UserError, match=r"the head of init_from does not fit loss=softmax \(.*Missing key"):
+        Start(network.state_dict(), weights).put_into(network, softmax)

@@ -1,0 +1,137 @@
+"""A machine on which scripts/setup.sh runs in a test: stand-ins for Python, pip and the disk, no network."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from paths import ROOT
+
+TOOLS = (
+    "bash sh env awk sed grep sort tr cut paste head tail wc find dirname basename mkdir rm mv cp cat df date sleep "
+    "touch chmod sha256sum shasum nproc getconf"
+).split()
+
+# Stands for an interpreter: makes "environments" that hold a copy of itself, notes what pip is asked for, and does
+# what the file `behaviour` beside the notes says. Everything else goes to the real Python.
+STAND_IN = r"""#!/usr/bin/env bash
+notes={notes}
+behaviour=$(cat "$notes/behaviour" 2>/dev/null || true)
+case "$*" in
+    *_base_executable*) echo "$0" ;;
+    *'version_info[:3]'*) echo "{version}" ;;
+    *'import venv, ensurepip'*) [[ "$behaviour" != *no-ensurepip* ]] ;;
+    *'import venv'*) [[ "$behaviour" != *no-venv* ]] ;;
+    '-m virtualenv'*) echo "No module named virtualenv" >&2; exit 1 ;;
+    '-m venv --without-pip '*)
+        echo "venv" >>"$notes/calls"
+        mkdir -p "$4/bin"
+        [[ "$behaviour" != *half-made* ]] || exit 9
+        cp "$0" "$4/bin/python"
+        touch "$4/pyvenv.cfg"
+        ;;
+    '-m ensurepip'*)
+        [[ "$behaviour" != *no-ensurepip* ]] || exit 1
+        touch "$(dirname "$0")/pip"
+        ;;
+    '-m pip --version') [[ -e "$(dirname "$0")/pip" ]] ;;
+    '-m pip --python '*)
+        [[ "$behaviour" != *no-system-pip* ]] || exit 1
+        echo "system pip for $4" >>"$notes/calls"
+        touch "$(dirname "$4")/pip"
+        ;;
+    '-m pip install '*)
+        printf '%s\n' "$*" >>"$notes/calls"
+        printf '%s\n' "PYTHONPATH=${{PYTHONPATH:-}} PIP_USER=${{PIP_USER:-}}" >>"$notes/environment"
+        if [[ -n "$behaviour" && -e "$notes/output" ]]; then cat "$notes/output"; fi
+        if [[ "$behaviour" == *hang* ]]; then touch "$notes/hangs"; sleep 60; fi
+        [[ "$behaviour" != *fail* ]]
+        ;;
+    '-m pytest '*)
+        echo "$PWD OMP_NUM_THREADS=$OMP_NUM_THREADS HYDRA_FULL_ERROR=${{HYDRA_FULL_ERROR:-}} $*" >>"$notes/tests"
+        [[ "$behaviour" != *tests-fail* ]] || exit 3
+        ;;
+    -c*) exec {real} "$@" ;;
+    *) echo "stand-in: unexpected: $*" >&2; exit 99 ;;
+esac
+"""
+
+
+class Machine:
+    """A copy of what setup.sh reads, and a PATH with nothing on it but small tools and what a test puts there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "my tree"
+        self.programs = folder / "programs"
+        self.notes = folder / "notes"
+        self.elsewhere = folder / "elsewhere"
+        self.environment: dict[str, str] = {}
+        for made in (self.root / "scripts", self.programs, self.notes, self.elsewhere):
+            made.mkdir(parents=True)
+        for script in (ROOT / "scripts").glob("*.sh"):
+            shutil.copy(script, self.root / "scripts")
+        for name in ("pyproject.toml", "constraints.txt", "tests/oracles.txt", ".ci/run"):
+            (self.root / name).parent.mkdir(exist_ok=True)
+            shutil.copy(ROOT / name, self.root / name)
+        for tool in TOOLS:
+            found = shutil.which(tool)
+            if found is not None:
+                (self.programs / tool).symlink_to(found)
+        self.program("df", "echo header; echo '/dev/x 99999999 1 99999999 1% /some where'")
+        self.venv = self.root / ".venv"
+
+    def program(self, name: str, body: str) -> Path:
+        path = self.programs / name
+        path.unlink(missing_ok=True)
+        path.write_text(body if body.startswith("#!") else f"#!/usr/bin/env bash\n{body}\n")
+        path.chmod(0o755)
+        return path
+
+    def python(self, name: str = "python3", version: str = "3.11.7") -> Path:
+        text = STAND_IN.format(notes=f"'{self.notes}'", version=version, real=f"'{sys.executable}'")
+        return self.program(name, text)
+
+    def behave(self, behaviour: str, output: str = "") -> None:
+        (self.notes / "behaviour").write_text(behaviour)
+        (self.notes / "output").write_text(output)
+
+    @property
+    def calls(self) -> list[str]:
+        notes = self.notes / "calls"
+        return notes.read_text().splitlines() if notes.exists() else []
+
+    @property
+    def installs(self) -> list[str]:
+        return [call for call in self.calls if " install " in call]
+
+    def start(self, *arguments: str, script: str = "scripts/setup.sh") -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [str(self.root / script), *arguments],
+            cwd=self.elsewhere,
+            env={"PATH": str(self.programs), "HOME": str(self.elsewhere), **self.environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            # A test runner in the background may ignore Ctrl-C, and bash cannot undo what it inherits.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+
+    def run(self, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        process = self.start(*arguments, script=script)
+        output, errors = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+    def setup(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.run("scripts/setup.sh", *arguments)
+
+    def wait_for(self, path: Path) -> None:
+        deadline = time.monotonic() + 30
+        while not path.exists():
+            assert time.monotonic() < deadline, f"{path} did not appear"
+            time.sleep(0.02)

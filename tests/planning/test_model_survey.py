@@ -1,0 +1,116 @@
+"""Facts of networks: against published tables, a count of one's own, and two batches."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from svtoolkit.errors import UserError
+from svtoolkit.memory import apply_strategy
+from svtoolkit.memory.measurement import measure_step
+from svtoolkit.models import build_model, list_models
+from svtoolkit.planning import model_survey
+from svtoolkit.planning.model_survey import family_of, match_names, survey_network, survey_networks
+
+torch.set_num_threads(1)
+
+WESPEAKER = {
+    "resnet18": (4.11, 2.22),
+    "resnet34": (6.63, 4.55),
+    "resnet101": (15.89, 9.96),
+    "resnet152": (19.81, 14.76),
+}
+"""Name -> millions of parameters, GMAC at 200 frames: examples/voxceleb/v2/README.md; it counts BatchNorm, too."""
+
+
+@pytest.mark.parametrize("name", WESPEAKER)
+def test_published_sizes(name):
+    facts = survey_network(name, frames=200, num_bins=80)
+    parameters, gmac = WESPEAKER[name]
+    assert facts.parameters / 1e6 == pytest.approx(parameters, abs=0.005)
+    assert 0.975 * gmac < facts.macs / 1e9 < gmac
+    assert (facts.family, facts.layers, facts.strategy) == ("ResNet", int(name.removeprefix("resnet")), "store")
+    assert (facts.pooled_dim, facts.embedding_dim) == (20480 if facts.layers > 34 else 5120, 256)
+
+
+def counted_macs(name: str, frames: int, num_bins: int) -> int:
+    """Sum over convolutions and Linear layers of output values x inputs of one."""
+    total = 0
+
+    def count(layer, inputs, output):
+        nonlocal total
+        inputs_of_one = layer.weight[0].numel()
+        total += output[0].numel() * inputs_of_one
+
+    with torch.device("meta"):
+        network = build_model(name, num_bins=num_bins).eval()
+        for layer in network.modules():
+            if isinstance(layer, (nn.Conv2d, nn.Linear)):
+                layer.register_forward_hook(count)
+        with torch.no_grad():
+            network(torch.zeros(1, frames, num_bins))
+    return total
+
+
+@pytest.mark.parametrize("name", ["resnet10", "revnet_tiny", "df_resnet56"])
+def test_work_and_memory_are_those_of_a_count_and_of_two_batches(name):
+    facts = survey_network(name, frames=60, num_bins=40)
+    assert facts.macs == counted_macs(name, 60, 40)
+
+    def peak(batch):
+        with FakeTensorMode():
+            network = build_model(name, num_bins=40).train()
+            assert apply_strategy(network) == facts.strategy
+            x = torch.zeros(batch, 60, 40)
+            return measure_step([network], lambda: network(x).sum(), inputs=[x], warm_up=0).peak_bytes
+
+    # beside some thousands of utterances the weights still show, but not in the difference
+    assert facts.bytes_per_utterance == pytest.approx((peak(8192) - peak(4096)) / 4096, rel=0.005)
+
+
+def test_families():
+    found = {family_of(name) for name in list_models()}
+    assert found == {"ResNet", "RevNet", "DF-ResNet", "DF-RevNet"}
+    assert [family_of(name) for name in ("resnet10", "revnet_tiny", "gemini_df_resnet60", "df_revnet66")] == [
+        "ResNet", "RevNet", "DF-ResNet", "DF-RevNet"
+    ]  # fmt: skip
+
+
+def test_names_and_patterns():
+    everything = list_models()
+    assert match_names([]) == everything
+    assert match_names(["resnet34", "resnet10"]) == ["resnet10", "resnet34"]
+    assert match_names(["revnet*", "revnet57"]) == [name for name in everything if name.startswith("revnet")]
+    assert match_names(["resnet1?"]) == ["resnet10", "resnet18"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("resnet35", "there is no network 'resnet35'; did you mean 'resnet"),
+        ("xvector*", "there is no network 'xvector*'; (all: resnet10, "),
+        ("ResNet34", "there is no network 'ResNet34'; did you mean 'resnet34'? (all: "),
+    ],
+)
+def test_a_pattern_that_matches_nothing(pattern, message):
+    with pytest.raises(UserError) as caught:
+        match_names(["resnet34", pattern])
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("key", ["frames", "num_bins"])
+def test_sizes_below_one(key):
+    sizes = {"frames": 20, "num_bins": 16} | {key: 0}
+    with pytest.raises(UserError, match=f"{key} is 0, expected 1 or more"):
+        list(survey_networks(["resnet10"], **sizes))
+
+
+def test_processes_bring_the_same_in_the_same_order(monkeypatch):
+    sizes = {"frames": 20, "num_bins": 16}
+    alone = list(survey_networks(["revnet_tiny", "resnet10"], **sizes))
+    monkeypatch.setattr(model_survey, "_cores", lambda: 2)
+    monkeypatch.setattr(model_survey, "NETWORKS_A_PROCESS", 1)
+    assert list(survey_networks(["revnet_tiny", "resnet10"], **sizes)) == alone
+    assert [facts.name for facts in alone] == ["revnet_tiny", "resnet10"]

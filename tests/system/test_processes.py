@@ -1,0 +1,98 @@
+"""Worker processes: what they answer, whom they obey, and that none is left however the work ends."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+
+import pytest
+
+from svtoolkit.errors import UserError
+from svtoolkit.system.processes import worker_processes
+
+UNIX = pytest.mark.skipif(os.name != "posix", reason="signals of Unix")
+
+
+def test_they_work_and_are_gone(tmp_path):
+    with worker_processes(2, killed="") as workers:
+        results = [workers.submit(pow, 2, number) for number in range(20)]
+        names = {workers.submit(os.getpid).result() for _ in range(4)}
+        assert [result.result() for result in results] == [2**number for number in range(20)]
+        assert os.getpid() not in names
+        assert len(multiprocessing.active_children()) <= 2
+        with pytest.raises(FileNotFoundError, match="missing"):
+            workers.submit(os.stat, tmp_path / "missing").result()
+    assert multiprocessing.active_children() == []
+
+
+def test_leaving_begins_no_more(tmp_path):
+    with worker_processes(1, killed="") as workers:
+        workers.submit(time.sleep, 2)
+        for number in range(20):
+            workers.submit(os.mkdir, tmp_path / str(number))
+    assert len(list(tmp_path.iterdir())) < 20, "what is handed to a process already may still be done"
+    assert multiprocessing.active_children() == []
+
+
+@UNIX
+def test_a_killed_process_is_the_sentence():
+    with (
+        pytest.raises(UserError, match=r"^one was killed; use fewer$"),
+        worker_processes(2, killed="one was killed; use fewer") as workers,
+    ):
+        workers.submit(signal.raise_signal, signal.SIGKILL).result()
+    assert multiprocessing.active_children() == []
+
+
+@UNIX
+def test_ctrl_c_is_not_for_them():
+    with worker_processes(1, killed="") as workers:
+        assert workers.submit(signal.getsignal, signal.SIGINT).result() is signal.SIG_IGN
+        workers.submit(signal.raise_signal, signal.SIGINT).result()
+        assert workers.submit(pow, 2, 3).result() == 8
+
+
+@UNIX
+def test_ctrl_c_waits_for_the_start_of_a_process(monkeypatch):
+    """A process that was just started has not yet come to ignore it."""
+    submit, started = ProcessPoolExecutor.submit, []
+
+    def interrupt(executor: Executor, *arguments: object) -> Future[object]:
+        signal.raise_signal(signal.SIGINT)
+        started.append(submit(executor, *arguments))
+        return started[0]
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", interrupt)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), worker_processes(1, killed="") as workers:
+            workers.submit(pow, 2, 3)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert started[0].result() == 8
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+@UNIX
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_they_end_with_the_process_they_work_for(number):
+    code = f"""
+        import os, time
+        from svtoolkit.system.processes import worker_processes
+
+        if __name__ == "__main__":
+            with worker_processes(2, killed="") as workers:
+                workers.submit(time.sleep, 100)
+                workers.submit(os.getpid).result()
+                os.kill(os.getpid(), {int(number)})
+                time.sleep(100)
+    """
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE)
+    process.communicate(timeout=60)  # the pipe ends when the last worker has ended
+    assert process.returncode == -number

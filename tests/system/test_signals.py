@@ -1,0 +1,102 @@
+"""Signals: remembered by the loop, and not heard by loader workers unless their parent means it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from svtoolkit.system.signals import StopRequest, obey_parent_alone
+
+
+@pytest.fixture(autouse=True)
+def handlers_stay():
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    yield
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_is_remembered_and_the_second_acts(number):
+    acted = []
+    before = signal.signal(number, lambda *_: acted.append("acted"))
+    try:
+        with StopRequest() as stop:
+            assert stop.signal_number is None
+            os.kill(os.getpid(), number)
+            assert stop.signal_number == number
+            assert not acted
+            os.kill(os.getpid(), number)
+            assert acted == ["acted"]
+            assert stop.signal_number == number
+    finally:
+        signal.signal(number, before)
+
+
+def test_a_second_ctrl_c_interrupts():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
+    try:
+        interrupt_twice()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def interrupt_twice() -> None:
+    with StopRequest():
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_handlers_come_back_after_an_error_too():
+    before = signal.getsignal(signal.SIGTERM)
+
+    def fail():
+        with StopRequest():
+            assert signal.getsignal(signal.SIGTERM) != before
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+
+
+def work(ready, stop) -> None:
+    obey_parent_alone()
+    ready.set()
+    stop.wait(60)
+
+
+@pytest.fixture
+def worker():
+    """A process that works until it is told to stop, and the event that tells it."""
+    context = multiprocessing.get_context("fork")
+    ready, stop = context.Event(), context.Event()
+    process = context.Process(target=work, args=(ready, stop), daemon=True)
+    process.start()
+    assert ready.wait(30)
+    yield process, stop
+    process.kill()
+    process.join()
+
+
+def test_a_worker_hears_neither_ctrl_c_nor_the_batch_system(worker):
+    process, stop = worker
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTERM):
+        subprocess.run(["kill", f"-{int(number)}", str(process.pid)], check=True)
+    time.sleep(0.1)
+    assert process.is_alive()
+    stop.set()
+    process.join(30)
+    assert process.exitcode == 0
+
+
+@pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="this system cannot tell who sent a signal")
+def test_a_worker_ends_when_its_parent_says_so(worker):
+    process, _ = worker
+    process.terminate()
+    process.join(30)
+    assert process.exitcode == 0
