@@ -19,7 +19,7 @@ PACKAGES = (
     "commands composition training reporting deploy planning distributed scoring checkpoints crops corpora losses "
     "optim models memory augmentation data runs audio config system reversible features"
 )
-MODULES = "cli device errors"
+MODULES = "cli device registry errors"
 
 
 def lint_imports(folder: Path) -> tuple[int, str]:
