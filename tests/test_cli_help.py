@@ -60,7 +60,7 @@ def test_no_command_prints_the_overview_and_fails(capsys):
 
 def test_every_command_has_a_schema_and_a_module():
     assert set(COMMANDS) == set(SCHEMAS)
-    modules = {path.stem for path in (ROOT / "svtoolkit" / "commands").glob("*.py")} - {"__init__"}
+    modules = {path.stem for path in (ROOT / "svtoolkit" / "commands").glob("*.py")} - {"__init__", "multirun"}
     assert modules == set(COMMANDS)
 
 
