@@ -36,7 +36,7 @@ def build_page(
 
     Args:
         title: heading of the page.
-        results: one mapping an evaluated score file, as ``report.write_report`` describes it.
+        results: one mapping per evaluated score file, as ``report.write_report`` describes it.
         det: DET plot of all systems.
         histograms: score distributions, in the order of the results.
         curves: learning curves, or None where there is no training history.
