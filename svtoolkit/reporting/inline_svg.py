@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
+from svtoolkit.reporting.formatting import printable
+
 INK = "#202124"  # text and axes; in a page, the colour of the text around the figure (light or dark) replaces it
 DROPPED = {"metadata", "style", "title"}  # metadata names external vocabularies; a <style> reaches the whole page
 
@@ -30,7 +32,7 @@ def inline_svg(svg: str, *, prefix: str, label: str) -> str:
             name.rpartition("}")[2]: _rewrite(name.rpartition("}")[2], value, prefix)
             for name, value in element.attrib.items()
         }
-    root.attrib |= {"role": "img", "aria-label": label}
+    root.attrib |= {"role": "img", "aria-label": printable(label)}
     return ElementTree.tostring(root, encoding="unicode")
 
 

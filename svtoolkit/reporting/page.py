@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
-from markupsafe import Markup, escape
 
 from svtoolkit.reporting.formatting import KEPT_CONTROLS, NOTHING, count, decimal, fact, percent, printable
 from svtoolkit.reporting.inline_svg import inline_svg
@@ -53,7 +52,7 @@ def build_page(
         histograms=histograms,
         curves=curves,
         commands=commands if isinstance(commands, str) else "\n".join(map(str, commands)),
-        config=config_text.strip() and config_text,
+        config=config_text.replace("\r\n", "\n").rstrip(),
         facts=[(key.replace("_", " "), fact(value)) for key, value in facts.items() if key != "commands"],
         trial_lists=list(trial_lists),
         mixed_evaluations=[evaluation for evaluation, lists in lists_of.items() if lists > 1],
@@ -66,21 +65,13 @@ def page_template() -> Template:
         loader=PackageLoader("svtoolkit", "reporting"),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=lambda value: value if isinstance(value, Markup) else printable(str(value)),
+        finalize=lambda value: value if hasattr(value, "__html__") else printable(str(value), keep=KEPT_CONTROLS),
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"lines": _lines, "inline_svg": _inline_svg}
+    environment.filters["inline_svg"] = inline_svg
     return environment.get_template("report.html.jinja")
-
-
-def _lines(text: str) -> Markup:
-    return escape(printable(text.replace("\r\n", "\n").rstrip(), keep=KEPT_CONTROLS))
-
-
-def _inline_svg(svg: str, prefix: str, caption: str) -> Markup:
-    return Markup(inline_svg(svg, prefix=prefix, label=printable(caption)))
 
 
 def _summary(results: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -23,6 +23,7 @@ from svtoolkit.checkpoints.released import (
 from svtoolkit.config import FeaturesConfig
 from svtoolkit.errors import UserError
 from svtoolkit.models import SpeakerNetwork, build_model
+from svtoolkit.registry import Registry, Row
 
 torch.set_num_threads(1)
 
@@ -279,6 +280,15 @@ def test_a_model_that_cannot_be_built(folder, change, message):
     edit(folder, lambda content: content["model"].update(change))
     found = refusal(folder)
     assert found.startswith(f"{folder / 'model.yaml'}: {message}")
+
+
+def test_a_network_of_a_package_that_is_not_installed(folder, monkeypatch):
+    networks = Registry("network", "svtoolkit.models", {"resnet10": Row("svtoolkit.models:build_model")})
+    monkeypatch.setattr(released, "build_model", lambda name, **_: networks[name])
+    edit(folder, lambda content: content["model"].update(name="tdnn_of_my_package"))
+    found = refusal(folder)
+    assert found.startswith(f"{folder / 'model.yaml'}: there is no network 'tdnn_of_my_package'")
+    assert "install that package here: it needs an entry point tdnn_of_my_package" in found
 
 
 def test_a_model_without_a_name(folder):
