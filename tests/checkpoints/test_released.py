@@ -205,9 +205,9 @@ def test_a_pickle_in_place_of_the_weights_is_refused(folder, tmp_path, form):
 
 def test_no_description(folder):
     (folder / "model.yaml").unlink()
-    assert refusal(folder) == (
-        f"{folder / 'model.yaml'}: there is no such file; expected a released model, as written by `svt average`"
-    )
+    found = refusal(folder)
+    assert found.startswith(f"{folder / 'model.yaml'}: there is no such file")
+    assert found.endswith("`svt average`")
     assert "there is no such file" in refusal(folder / "nowhere", read_description)
 
 
@@ -301,9 +301,9 @@ def test_a_model_without_a_name(folder):
 
 def test_no_weights(folder):
     (folder / "model.safetensors").unlink()
-    assert refusal(folder) == (
-        f"{folder / 'model.safetensors'}: there is no such file; expected the weights beside model.yaml"
-    )
+    found = refusal(folder)
+    assert found.startswith(f"{folder / 'model.safetensors'}: there is no such file")
+    assert found.endswith("beside model.yaml")
 
 
 @pytest.mark.parametrize("damage", ["empty", "truncated", "header", "zeros"])
