@@ -79,21 +79,13 @@ def _summary(results: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     priors = sorted({prior for result in results for prior in result.get("min_dcf") or {}}, key=float)
     head = ["evaluation", "scores", "EER", "EER interval", *(f"minDCF {prior}" for prior in priors)]
     head += ["Cllr", "minCllr", "trials", "target", "non-target", "missing"]
-    rows = []
-    for result in results:
-        costs = result.get("min_dcf") or {}
-        rows.append(
-            [
-                result["evaluation"],
-                result["scores"],
-                percent(result["eer"]),
-                _interval(result),
-                *(decimal(costs.get(prior)) for prior in priors),
-                decimal(result.get("cllr")),
-                decimal(result.get("min_cllr")),
-                *(count(result.get(key)) for key in ("trials", "targets", "nontargets", "missing")),
-            ]
-        )
+    rows = [
+        [result["evaluation"], result["scores"], percent(result["eer"]), _interval(result)]
+        + [decimal((result.get("min_dcf") or {}).get(prior)) for prior in priors]
+        + [decimal(result.get("cllr")), decimal(result.get("min_cllr"))]
+        + [count(result.get(key)) for key in ("trials", "targets", "nontargets", "missing")]
+        for result in results
+    ]
     return {"head": head, "rows": rows}
 
 
