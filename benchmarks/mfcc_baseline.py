@@ -5,8 +5,8 @@ rate, no liftering, no dither, energy replaced by C0). These 48 numbers are stan
 speakers (WCCN: A. O. Hatch, S. Kajarekar, A. Stolcke, Interspeech 2006), both on the training speakers, and trials are
 scored by cosine, then by AS-Norm against the means of the training speakers.
 
-    python -m benchmarks.mfcc_baseline --root ../shared/data --output benchmarks/results/mfcc_baseline.json \\
-        --data ../shared/data/speechocean762 --data ../shared/data/librispeech_mini
+    python -m benchmarks.mfcc_baseline --root DATA --output benchmarks/results/mfcc_baseline.json \\
+        --data DATA/speechocean762 --data DATA/librispeech_mini
 
 Each DIR has DIR/train, DIR/eval (Kaldi data directories) and DIR/eval/trials; other lists named trials* beside it are
 scored too. With several DIRs the training data of all of them together is tried as well.

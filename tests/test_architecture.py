@@ -1,4 +1,4 @@
-"""The import rule of the package, checked by import-linter as pyproject.toml configures it.
+"""The import rule of the package, checked by import-linter as pyproject.toml configures it, and the page about it.
 
 That the check can fail is shown on a package of empty modules with the names of the real ones: with the same
 pyproject.toml it passes, and with one forbidden import it does not.
@@ -7,6 +7,8 @@ pyproject.toml it passes, and with one forbidden import it does not.
 from __future__ import annotations
 
 import os
+import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -125,3 +127,74 @@ def test_a_circle_inside_a_package_is_found(skeleton, imports):
     status, output = lint_imports(skeleton)
     assert status == 1, output
     assert "no circle between folders or files at any depth BROKEN" in output
+
+
+# ---- docs/architecture.md -----------------------------------------------------------------------------------------
+
+PAGE = runpy.run_path(str(ROOT / "scripts" / "architecture_page.py"))
+TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def rooms(skeleton: Path) -> Path:
+    """The skeleton with a docstring in each room."""
+    for name in PACKAGES.split():
+        (skeleton / "svtoolkit" / name / "__init__.py").write_text(f'"""The room {name}: one | two.\n\nMore."""\n')
+    for name in MODULES.split():
+        (skeleton / "svtoolkit" / f"{name}.py").write_text(f'"""The file {name}. More."""\n')
+    return skeleton
+
+
+def test_the_page_shows_the_rooms_as_the_code_has_them():
+    assert PAGE["drawn"](TEXT) == PAGE["draw_rooms"](), "run: python scripts/architecture_page.py"
+
+
+def test_every_room_is_on_the_page_once_and_in_the_order_of_the_layers():
+    package = ROOT / "svtoolkit"
+    found = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}
+    found |= {path.name for path in package.glob("*.py") if path.stem != "__init__"}
+    shown = re.findall(r"^\| `(.+?)` \| \S", TEXT, flags=re.MULTILINE)
+    assert sorted(shown) == sorted(found)
+    pictured = re.findall(r"\w+", PAGE["drawn"](TEXT).partition("\n\n")[0])
+    assert pictured == [room.removesuffix("/").removesuffix(".py") for room in shown]
+    assert pictured[:3] == ["cli", "commands", "composition"]
+
+
+def test_every_room_that_the_page_speaks_of_exists():
+    named = set(re.findall(r"`(\w+)/`", TEXT))
+    assert len(named) > 20
+    assert {name for name in named if not (ROOT / "svtoolkit" / name / "__init__.py").is_file()} == set()
+
+
+def test_a_room_is_drawn_with_the_first_sentence_of_its_docstring(rooms):
+    picture, _, table = PAGE["draw_rooms"](rooms).partition("\n\n")
+    assert picture.splitlines()[:4] == [
+        "    cli",
+        "    commands",
+        "    composition",
+        "    training | reporting | deploy",
+    ]
+    assert table.splitlines()[2:4] == [
+        "| `cli.py` | The file cli. |",
+        r"| `commands/` | The room commands: one \| two. |",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda package: (package / "utils.py").write_text('"""Of no layer."""\n'), "no layer .*: utils"),
+        (lambda package: (package / "audio" / "__init__.py").write_text(""), r"audio/__init__\.py: has no docstring"),
+    ],
+    ids=["no layer", "no docstring"],
+)
+def test_a_room_that_cannot_be_drawn_is_refused(rooms, change, message):
+    change(rooms / "svtoolkit")
+    with pytest.raises(ValueError, match=message):
+        PAGE["draw_rooms"](rooms)
+
+
+def test_another_docstring_makes_the_page_stale(rooms):
+    before = PAGE["draw_rooms"](rooms)
+    (rooms / "svtoolkit" / "errors.py").write_text('"""Something else."""\n')
+    assert PAGE["draw_rooms"](rooms) != before

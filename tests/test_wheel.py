@@ -75,10 +75,12 @@ def test_conf_is_the_one_of_the_source_tree(installed):
     assert files(installed / "svtoolkit" / "conf") == files(CONF)
 
 
-def test_every_module_is_there_and_nothing_besides(installed):
-    modules = {p.relative_to(ROOT).as_posix() for p in (ROOT / "svtoolkit").rglob("*.py")}
+def test_every_file_is_there_and_nothing_besides(installed):
+    source = [p for p in (ROOT / "svtoolkit").rglob("*") if p.is_file() and "__pycache__" not in p.parts]
     held = {p.relative_to(installed).as_posix() for p in installed.rglob("*") if p.is_file()}
-    assert {name for name in held if name.endswith(".py")} == modules
+    kept = {p.relative_to(ROOT).as_posix() for p in source}
+    assert {name for name in held if ".dist-info/" not in name and not name.startswith("svtoolkit/conf/")} == kept
+    assert "svtoolkit/reporting/report.html.jinja" in held
     assert "svtoolkit/py.typed" in held
     assert {name.split("/")[0] for name in held if ".dist-info/" not in name} == {"svtoolkit"}
 

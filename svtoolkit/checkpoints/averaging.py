@@ -13,7 +13,7 @@ from svtoolkit.errors import UserError
 def average_weights(state_dicts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """Mean of every floating-point tensor, summed in float64; integer counters take the largest value.
 
-    Types are kept, and the state dicts are left as they are: they are read one after the other.
+    Types are kept, and the state dicts are not changed: they are read one after the other.
 
     Raises:
         UserError: no state dict, or two of them with different names, shapes or types.
@@ -47,7 +47,7 @@ def _summed_in(dtype: torch.dtype) -> torch.dtype:
 
 
 def _kind(tensor: Tensor) -> str:
-    """Shape and type, for people and for comparison."""
+    """Shape and type, for comparison and messages."""
     shape = "x".join(map(str, tensor.shape)) or "scalar"
     return f"{shape} {str(tensor.dtype).removeprefix('torch.')}"
 

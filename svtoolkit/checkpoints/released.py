@@ -3,7 +3,7 @@
 format: 1
 model: {name: resnet34, num_bins: 80, embedding_dim: 256, base_width: null}
 features: {backend: torch, sample_rate: 16000, ...}
-training: facts of the run, for people
+training: facts of the run, informative only
 verification: {threshold: 0.31, eer: 0.02, trials_sha256: ...}     once an evaluation has stored it
 """
 
@@ -36,7 +36,7 @@ class ModelDescription:
         model: name and sizes, the arguments of ``build_model``.
         features: the front end that the network was trained with.
         training: facts of the run that made it.
-        verification: threshold on the plain cosine, and where it comes from; empty until stored.
+        verification: threshold on the plain cosine and its source; empty until `svt evaluate` stores it.
     """
 
     model: dict[str, Any]

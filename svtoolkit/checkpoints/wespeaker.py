@@ -17,9 +17,9 @@ _CONV_AND_BATCH_NORM = rf"(0\.weight|1\.{_BATCH_NORM})"
 
 
 class _Part(NamedTuple):
-    """Names that begin alike: how they begin, ours and theirs, and what may follow.
+    """Names with a common prefix: ours, theirs, and a pattern of what may follow.
 
-    ``first_block`` is the number that we give to the block that they count as 0.
+    ``first_block`` is our number of the block that is their number 0.
     """
 
     ours: str
@@ -77,8 +77,8 @@ def to_wespeaker(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         renamed = _to_theirs(name, layout)
         if renamed is None:
             raise UserError(
-                f"{name!r} is no weight of a {layout.network} and has no name in WeSpeaker's layout, which there is "
-                "for ResNets and Gemini-DF-ResNets"
+                f"{name!r} is not a weight of a {layout.network}; WeSpeaker's names are known for ResNets and "
+                "Gemini-DF-ResNets only"
             )
         theirs[renamed] = tensor
     return theirs
@@ -100,7 +100,7 @@ def from_wespeaker(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         renamed = _to_ours(name, layout)
         if renamed is None:
             raise UserError(
-                f"{name!r} is no weight of a WeSpeaker {layout.network} with one embedding layer; "
+                f"{name!r} is not a weight of a WeSpeaker {layout.network} with one embedding layer; "
                 f"expected {layout.expected}"
             )
         ours[renamed] = tensor.long() if name.endswith("num_batches_tracked") else tensor

@@ -1,1 +1,1 @@
-"""One file a command: configuration in, library calls, artefacts out."""
+"""One file per command: configuration in, library calls, artefacts out."""

@@ -1,4 +1,4 @@
-"""svt models: the networks of the registry with their sizes, their work and their memory."""
+"""svt models: the networks of the registry with their sizes, multiply-accumulates and memory."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ COLUMNS = ("family", "layers", "params/M", "GMAC", "pooled", "embedding", "memor
 ROW = "{:<{width}}  {:<9}  {:>6}  {:>8}  {:>6}  {:>6}  {:>9}  {:<10}  {:>7}"
 
 
-def run(config: ModelsConfig, typed: str) -> int:
-    """Print a row a network as they come, or all as JSON."""
+def run(config: ModelsConfig, command_line: str) -> int:
+    """Print a row per network as soon as it is known, or all as JSON."""
     if config.format not in ("table", "json"):
         raise UserError(f"format is {config.format!r}, expected table or json")
     names = match_names(config.names)

@@ -20,7 +20,7 @@ from svtoolkit.scoring.score_file import write_scores
 log = logging.getLogger(__name__)
 
 
-def run(config: ScoreConfig, typed: str) -> int:
+def run(config: ScoreConfig, command_line: str) -> int:
     """Score and write `enrol test score`; how the scores were made goes to <out>.yaml."""
     if config.normalisation not in ("none", *METHODS):
         raise UserError(f"normalisation is {config.normalisation!r}, expected none, {', '.join(METHODS)}")
@@ -42,13 +42,13 @@ def run(config: ScoreConfig, typed: str) -> int:
         "missing": missing,
         "cohort_speakers": None if cohort is None else len(cohort),
     }
-    write_record(f"{config.out}.yaml", typed, asdict(config) | facts)
+    write_record(f"{config.out}.yaml", command_line, asdict(config) | facts)
     log.info("%d trials scored (%s), %d left out -> %s", len(trials), config.normalisation, missing, config.out)
     return 0
 
 
 def _read_cohort(config: ScoreConfig) -> tuple[EmbeddingTable | None, np.ndarray | None]:
-    """Speaker means of the cohort and, if it is to be subtracted, the mean of all its utterances."""
+    """Speaker means of the cohort and, with subtract_mean, the mean of all its utterances."""
     if config.cohort is None:
         if config.normalisation != "none" or config.subtract_mean:
             raise UserError(

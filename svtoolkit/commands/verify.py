@@ -6,7 +6,7 @@ from svtoolkit.config import VerifyConfig
 from svtoolkit.scoring.speaker_model import SpeakerModel
 
 
-def run(config: VerifyConfig, _typed: str) -> int:
+def run(config: VerifyConfig, _command_line: str) -> int:
     """Print the cosine and, where a threshold is known, the decision; nothing is written."""
     model = SpeakerModel.load(config.model, device=config.device, channel=config.channel, resample=config.resample)
     score = model.similarity(config.enrol, config.test)

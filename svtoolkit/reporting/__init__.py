@@ -1,1 +1,1 @@
-"""The report of an experiment: figures and one page that opens offline."""
+"""The report of an experiment: figures, result.json and one page that opens offline."""

@@ -64,14 +64,14 @@ class LineStyle(NamedTuple):
 
 
 def line_style(position: int) -> LineStyle:
-    """Colour and dash pattern of the series at ``position``; thirty differ before one comes again."""
+    """Colour and dash pattern of the series at ``position``; thirty pairs before one repeats."""
     turn = position // len(COLOURS)
     return LineStyle(COLOURS[position % len(COLOURS)], DASHES[(position + turn) % len(DASHES)])
 
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """The style of the report, for the block that makes or renders a figure; what was set before comes back."""
+    """The style of the report inside the block; matplotlib's settings before it are restored after it."""
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(STYLE)
@@ -105,9 +105,9 @@ def svg_text(figure: Figure) -> str:
     return stream.getvalue()
 
 
-def png_bytes(figure: Figure, dpi: int = 150) -> bytes:
-    """The figure as a PNG on white; ``dpi`` in dots an inch."""
+def png_bytes(figure: Figure) -> bytes:
+    """The figure as a PNG on white, 150 dots an inch."""
     stream = io.BytesIO()
     with drawing():
-        figure.savefig(stream, format="png", dpi=dpi, facecolor="white", metadata={"Software": None})
+        figure.savefig(stream, format="png", dpi=150, facecolor="white", metadata={"Software": None})
     return stream.getvalue()

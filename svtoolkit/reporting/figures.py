@@ -23,8 +23,8 @@ LOW_TICKS, HIGH_TICKS = (0.01, 0.02, 0.05), (60, 80, 90, 95)
 LOW_EER, HIGH_EER = 0.005, 0.4
 TIE = 0.005  # jump of both rates from which the line between two points is bent visibly
 RESOLUTION = 0.004  # probit; about a third of a pixel in a figure of 5 inches
-SIDE, LEFT, TOP, BELOW, ROW = 4.5, 0.7, 0.15, 0.6, 0.205  # inches: the plot, its margins, a line of the legend
-OUTSIDE = 0.5  # probit; how far beyond the frame a curve is led, so that it leaves the plot instead of ending on it
+SIDE, LEFT, TOP, BELOW, ROW = 4.5, 0.7, 0.15, 0.6, 0.205  # inches: the plot, its margins, a row of the legend
+OUTSIDE = 0.5  # probit; how far curves are drawn beyond the frame, so that none ends inside the plot
 
 
 def probit(probability: np.ndarray, lowest: float, highest: float) -> np.ndarray:
@@ -50,7 +50,7 @@ def det_curve(systems: Mapping[str, tuple[np.ndarray, np.ndarray]], eer: Mapping
         eer: label -> equal error rate, a probability; the same labels.
 
     Raises:
-        UserError: no system, labels that differ, empty or unequal curves, values that are no probabilities.
+        UserError: no system, labels that differ, empty or unequal curves, values that are not probabilities.
     """
     if not systems or set(systems) != set(eer):
         raise UserError(
@@ -100,7 +100,7 @@ def _check_curve(label: str, p_miss: np.ndarray, p_fa: np.ndarray, eer: float) -
 def _bridge_ties(p_miss: np.ndarray, p_fa: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Insert points where both rates jump at once, as equal scores of both classes make them.
 
-    Between such points the trade-off is linear in probability, which is no straight line on probit axes.
+    Between such points the trade-off is linear in probability, which is not straight on probit axes.
     """
     jumps = np.minimum(np.abs(np.diff(p_miss)), np.abs(np.diff(p_fa)))
     normal = NormalDist()

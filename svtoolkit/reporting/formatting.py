@@ -1,4 +1,4 @@
-"""Values as a reader of a report meets them, and as JSON holds them."""
+"""Values as text for the reader of a report, and as JSON."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share of one in percent with two decimals, such as ``3.12 %``."""
+    """A share between 0 and 1 in percent with two decimals, such as ``3.12 %``."""
     return NOTHING if share is None else f"{100 * share:.2f} %"
 
 
-def decimal(value: float | None, digits: int = 4) -> str:
-    return NOTHING if value is None else f"{value:.{digits}f}"
+def decimal(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.4f}"
 
 
 def count(value: int | None) -> str:
@@ -71,7 +71,7 @@ def plain(value: Any, where: str = "value") -> Any:
         where: name of the value in an error.
 
     Raises:
-        UserError: a value of a type that JSON has no form for; names the key.
+        UserError: a value of a type that JSON cannot hold; names the key.
     """
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()

@@ -18,7 +18,7 @@ Record = Mapping[str, Any]
 def series(history: Sequence[Record], kind: str, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
     """One quantity over the run, in float64, both of shape (points,), x rising.
 
-    A run that was continued from a checkpoint repeats the records after it; the later record of an x wins, and
+    A run that was resumed from a checkpoint repeats the records after it; the later record of an x wins, and
     those of the abandoned stretch that were not repeated yet are left out. So are values that are absent, null or
     not finite.
 
@@ -28,7 +28,7 @@ def series(history: Sequence[Record], kind: str, x: str, y: str) -> tuple[np.nda
         x, y: keys of the two quantities.
 
     Raises:
-        UserError: a value that is no number; names the record and the key.
+        UserError: a value that is not a number; names the record and the key.
     """
     points: list[tuple[float, float]] = []
     for position, record in enumerate(history, start=1):

@@ -5,23 +5,21 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
-INK = "#202124"  # text and axes; in a page it becomes the colour of the text around, light or dark
-DROPPED = {
-    "metadata",
-    "style",
-    "title",
-}  # metadata names external vocabularies; a <style> would reach the whole page
+from svtoolkit.reporting.formatting import printable
+
+INK = "#202124"  # text and axes; in a page, the colour of the text around the figure (light or dark) replaces it
+DROPPED = {"metadata", "style", "title"}  # metadata names external vocabularies; a <style> reaches the whole page
 
 
 def inline_svg(svg: str, *, prefix: str, label: str) -> str:
     """Turn a stand-alone SVG document into an element that can stand in HTML beside others.
 
     Two figures of one program name their parts alike (``axes_1``), and ids are shared by a whole page: a clip path
-    of the one would cut the other. So every id, and every reference to it, gets ``prefix``.
+    of one would cut the other. So every id, and every reference to it, gets ``prefix``.
 
     Args:
         svg: the document, as ``canvas.svg_text`` gives it.
-        prefix: what ids begin with; one of its own for each figure of a page.
+        prefix: what ids begin with; different for each figure of a page.
         label: what the figure shows, for readers who do not see it.
     """
     root = ElementTree.fromstring(svg)
@@ -34,7 +32,7 @@ def inline_svg(svg: str, *, prefix: str, label: str) -> str:
             name.rpartition("}")[2]: _rewrite(name.rpartition("}")[2], value, prefix)
             for name, value in element.attrib.items()
         }
-    root.attrib |= {"role": "img", "aria-label": label}
+    root.attrib |= {"role": "img", "aria-label": printable(label)}
     return ElementTree.tostring(root, encoding="unicode")
 
 

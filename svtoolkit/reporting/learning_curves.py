@@ -1,4 +1,4 @@
-"""Learning curves: what a run did over its steps and epochs, one panel a quantity."""
+"""Learning curves: what a run did over its steps and epochs, a panel for each quantity."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def learning_curves(history: Sequence[Record]) -> Figure:
             rates and ``data_wait`` (the share of the time spent waiting for data) lie between 0 and 1.
 
     Raises:
-        UserError: a value that is no number, or nothing to draw.
+        UserError: a value that is not a number, or nothing to draw.
     """
     filled = [(panel, *panel_curves(panel, history)) for panel in PANELS]
     filled = [entry for entry in filled if entry[1]]
@@ -165,8 +165,8 @@ def _count_along(axes: Axes, curves: list[Curve]) -> None:
     """Whole numbers along the x axis, also where there is a single one."""
     first = min(float(curve.x[0]) for curve in curves)
     last = max(float(curve.x[-1]) for curve in curves)
-    room = max(0.03 * (last - first), 1.0 if last - first < 2 else 0.0)
-    axes.set_xlim(first - room, last + room)
+    padding = max(0.03 * (last - first), 1.0 if last - first < 2 else 0.0)
+    axes.set_xlim(first - padding, last + padding)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
 
@@ -174,8 +174,8 @@ def _count_along(axes: Axes, curves: list[Curve]) -> None:
 def _range_from_zero(values: np.ndarray) -> tuple[float, float]:
     """Limits with zero in them, so that a constant margin is not stretched into a slope of rounding errors."""
     low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))
-    room = 0.08 * (high - low) or 1.0
-    return low - room if low else 0.0, high + room
+    padding = 0.08 * (high - low) or 1.0
+    return low - padding if low else 0.0, high + padding
 
 
 def _scale_logarithmically(axes: Axes, curves: list[Curve]) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,19 +21,8 @@ NUMBERS = ("eer", "eer_threshold")
 OPTIONAL_NUMBERS = ("confidence", "cllr", "min_cllr", "trials", "targets", "nontargets", "missing")
 
 
-class Scored(NamedTuple):
-    """Scores and labels of one evaluated score file.
-
-    Attributes:
-        scores: shape (trials,), finite.
-        target: bool, shape (trials,).
-    """
-
-    scores: np.ndarray
-    target: np.ndarray
-
-
-ScoredTrials = Scored | tuple[np.ndarray, np.ndarray]
+ScoredTrials = tuple[np.ndarray, np.ndarray]
+"""Scores (finite) and target labels (bool) of one evaluated score file, both of shape (trials,)."""
 
 
 def write_report(
@@ -52,10 +41,10 @@ def write_report(
 
     Args:
         folder: where the files go; made if it is missing.
-        results: one mapping an evaluated score file. Needed: ``evaluation`` and ``scores`` (names), ``eer``,
+        results: one mapping per evaluated score file. Needed: ``evaluation`` and ``scores`` (names), ``eer``,
             ``eer_threshold``. Shown where present: ``eer_interval`` (low, high), ``confidence``, ``min_dcf``
             (target prior -> cost), ``cllr``, ``min_cllr``, ``trials``, ``targets``, ``nontargets``, ``missing``,
-            ``trials_sha256``. Rates are shares of one. Further keys go to result.json alone.
+            ``trials_sha256``. Rates lie between 0 and 1. Further keys go to result.json alone.
         scored: scores and labels behind each result, in the same order.
         history: records of the training run, see ``svtoolkit.runs.run_history``.
         config_text: the composed configuration, YAML.
@@ -67,7 +56,7 @@ def write_report(
         the path of index.html.
 
     Raises:
-        UserError: no result, one that lacks a key or comes twice, scores that do not fit, values JSON has no form for.
+        UserError: no result, one that lacks a key or is listed twice, scores that do not fit, values JSON cannot hold.
     """
     # matplotlib takes a good part of a second to import, which commands that write no report should not pay.
     from svtoolkit.reporting.canvas import png_bytes, svg_text
@@ -113,7 +102,7 @@ def _check_results(results: Sequence[Mapping[str, Any]], scored: Sequence[Scored
     if not results or len(results) != len(scored):
         raise UserError(
             f"a report needs results and the scores behind each; found {len(results)} results and scores of "
-            f"{len(scored)}, expected one or more of both, as many of the one as of the other"
+            f"{len(scored)}, expected one or more of both, as many results as scores"
         )
     for position, (result, (scores, _)) in enumerate(zip(results, scored, strict=True), start=1):
         for key, expected in _faults(result):
@@ -124,16 +113,16 @@ def _check_results(results: Sequence[Mapping[str, Any]], scored: Sequence[Scored
         if result.get("trials") not in (None, len(scores)):
             raise UserError(
                 f"result {position} of the report: found {len(scores)} scores behind {result['trials']} trials of "
-                f"{_label(result)}, expected one a trial; evaluate the scores again"
+                f"{_label(result)}, expected one per trial; evaluate the scores again"
             )
     labels = [_label(result) for result in results]
     twice = sorted({label for label in labels if labels.count(label) > 1})
     if twice:
-        raise UserError(f"the report has more than one result of {', '.join(twice)}; expected each system once")
+        raise UserError(f"the report has more than one result of {', '.join(twice)}; list each system once")
 
 
 def _faults(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Keys of a result that hold something else than the page can show, each with what it should hold."""
+    """Keys of a result whose values the page cannot show, each with what it should hold."""
     for key in NAMES:
         if not isinstance(result.get(key), str):
             yield key, "a name"
@@ -169,7 +158,7 @@ def _label(result: Mapping[str, Any]) -> str:
 
 
 def _stems(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """File names without suffix, one a result; numbered where names differ only in what a file name cannot hold."""
+    """File names without suffix, one per result; numbered where names differ only in what is left out of them."""
     stems: list[str] = []
     for result in results:
         stem = f"scores-{file_stem(result['evaluation'], result['scores'])}"

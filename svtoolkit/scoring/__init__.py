@@ -1,1 +1,1 @@
-"""Scores of trials: cosine, score normalisation, calibration and the metrics of verification."""
+"""Embeddings of utterances and scores of trials: cosine, normalisation, calibration and the metrics of verification."""

@@ -1,6 +1,6 @@
 """Confidence intervals of error rates by resampling speakers.
 
-Trials of one speaker stand and fall together, so trials must not be resampled one by one: the interval would be far
+Trials of one speaker are not independent, so trials must not be resampled one by one: the interval would be far
 too narrow. Whole speakers are drawn with replacement, as many as there are, and a trial counts as often as its
 speakers were drawn: a target trial m times if its speaker was drawn m times, a non-target trial m * n times if its
 two speakers were drawn m and n times. Two copies of one speaker make no trials with each other: their scores would be
@@ -111,7 +111,7 @@ def _number_speakers(
     if not len(enrol_speakers) == len(test_speakers) == len(target):
         raise UserError(
             f"found {len(enrol_speakers)} enrolment and {len(test_speakers)} test speakers for {len(target)} trials; "
-            "expected one of each for every trial"
+            "expected one of each per trial"
         )
     number: dict[str, int] = {}
     enrol = np.array([number.setdefault(speaker, len(number)) for speaker in enrol_speakers], dtype=np.int64)

@@ -42,7 +42,7 @@ def min_cllr(scores: np.ndarray, target: np.ndarray) -> float:
         target: true for target trials; shape (trials,).
 
     Raises:
-        UserError: different lengths, scores that are no finite numbers, a class without trials.
+        UserError: different lengths, scores that are not finite numbers, a class without trials.
     """
     scores, target = check_scores(scores, target)
     _, place = np.unique(scores, return_inverse=True)

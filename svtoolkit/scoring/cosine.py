@@ -31,7 +31,7 @@ class EmbeddingTable:
         """Check and keep; nothing is copied.
 
         Raises:
-            UserError: no rows, another shape or type, an id that stands twice, an embedding that is zero or holds
+            UserError: no rows, another shape or type, an id that is listed twice, an embedding that is zero or holds
                 NaN or infinity; names the utterance.
         """
         if matrix.ndim != 2 or matrix.dtype not in (np.float32, np.float64) or len(matrix) != len(utterances):
@@ -48,7 +48,7 @@ class EmbeddingTable:
         self.index = {utterance: row for row, utterance in enumerate(self.utterances)}
         if len(self.index) != len(self.utterances):
             twice = (utt for row, utt in enumerate(self.utterances) if self.index[utt] != row)
-            raise UserError(f"the embedding of {next(twice)!r} is given twice; keep one embedding an utterance")
+            raise UserError(f"the embedding of {next(twice)!r} is listed twice; keep one embedding per utterance")
         norms = row_norms(matrix)
         self._refuse(~np.isfinite(norms), "holds NaN or infinity; extract it again, or look at its audio")
         self._refuse(norms == 0, "is zero in every dimension, and a cosine with it does not exist; look at its audio")
@@ -96,7 +96,7 @@ def speaker_means(table: EmbeddingTable, utt2spk: Mapping[str, str]) -> Embeddin
         utt2spk: utterance -> speaker, the utterances to average.
 
     Returns:
-        a table with one row a speaker, speakers in C-locale order, in the type of ``table``.
+        a table with one row per speaker, speakers in C-locale order, in the type of ``table``.
 
     Raises:
         UserError: no utterance at all, utterances without an embedding, a mean that is zero.
@@ -118,7 +118,7 @@ def cosine_scores(
 
     Args:
         table: embeddings of all utterances of the trials.
-        trials: the pairs to score; each utterance is normalised once, however many trials it stands in.
+        trials: the pairs to score; each utterance is normalised once, however many trials it is in.
         mean: vector subtracted from every embedding first, shape (dimension,), e.g. :func:`mean_embedding` of the
             training data; None = nothing.
         allow_missing: give a trial NaN where an embedding is missing, instead of refusing the list.
@@ -196,6 +196,11 @@ def row_norms(matrix: np.ndarray) -> np.ndarray:
     return np.sqrt(np.einsum("nd,nd->n", matrix, matrix, dtype=np.float64))
 
 
+def first_of(names: Sequence[str]) -> str:
+    """The first names of a list, for a message that also gives their number."""
+    return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+
+
 def require_embeddings(utterances: Iterable[str], table: EmbeddingTable) -> None:
     """Refuse a list of utterances some of which have no embedding.
 
@@ -205,8 +210,7 @@ def require_embeddings(utterances: Iterable[str], table: EmbeddingTable) -> None
     wanted = set(utterances)
     missing = sorted(wanted - table.index.keys())
     if missing:
-        names = ", ".join(missing[:SHOWN]) + (", ..." if len(missing) > SHOWN else "")
         raise UserError(
-            f"{len(missing)} of {len(wanted)} utterances have no embedding: {names}; "
+            f"{len(missing)} of {len(wanted)} utterances have no embedding: {first_of(missing)}; "
             f"the table holds {len(table)} embeddings; extract the missing ones"
         )

@@ -22,15 +22,15 @@ _BINARY, _TEXT = b"\0B", b"["
 def write_embeddings(stem: str | Path, utterances: Sequence[str], matrix: np.ndarray) -> Path:
     """Write <stem>.ark and <stem>.scp (float32 vectors) and return the scp's path.
 
-    The scp names the ark by its absolute path, as Kaldi's tools expect. It comes last, and an older one goes first: an
-    scp that is there never points into an ark that it was not written with.
+    The scp names the ark by its absolute path, as Kaldi's tools expect. It is written last, and an older one
+    is deleted first, so that an scp never points into an ark it was not written with.
 
     Args:
         utterances: ids without spaces, no two alike.
         matrix: (utterances, embedding_dim).
 
     Raises:
-        UserError: an id that stands twice or that a line of an scp cannot hold.
+        UserError: an id that is listed twice, is empty or holds a space.
     """
     ark, scp = Path(f"{stem}.ark").absolute(), Path(f"{stem}.scp").absolute()
     for utterance in utterances:
@@ -38,7 +38,7 @@ def write_embeddings(stem: str | Path, utterances: Sequence[str], matrix: np.nda
             raise UserError(f"{scp}: the utterance id {utterance!r} is empty or holds a space; expected none in it")
     if len(set(utterances)) != len(utterances):
         twice = next(utterance for row, utterance in enumerate(utterances) if utterance in utterances[:row])
-        raise UserError(f"{scp}: the embedding of {twice!r} is given twice; keep one embedding an utterance")
+        raise UserError(f"{scp}: the embedding of {twice!r} is listed twice; keep one embedding per utterance")
     lines = []
     scp.unlink(missing_ok=True)
     with atomic_write(ark, "wb") as stream:
@@ -54,10 +54,10 @@ def write_embeddings(stem: str | Path, utterances: Sequence[str], matrix: np.nda
 def read_embeddings(scp: str | Path) -> EmbeddingTable:
     """Read all embeddings that an scp lists, in its order.
 
-    Nothing is run: a piped command, or an ark entry that holds a pickle, is refused.
+    Nothing is executed: a piped command, or an ark entry that holds a pickle, is refused.
 
     Raises:
-        UserError: missing or malformed file, vectors of different sizes, an embedding that stands twice, is zero or
+        UserError: missing or malformed file, vectors of different sizes, an embedding that is listed twice, is zero or
             not finite; names file and line, or file and utterance.
     """
     path = Path(scp)

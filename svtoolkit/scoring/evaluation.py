@@ -1,4 +1,4 @@
-"""All figures of a score file in one dict: what result.json holds."""
+"""All metrics of a score file in one dict: what `svt evaluate` writes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ PRIORS = (0.01, 0.05)
 
 
 def scored_part(trials: Trials, scores_path: str) -> Trials:
-    """The trials of a list that a score file covers."""
+    """The trials of a list for which a score file has scores."""
     enrol, test, _ = read_scores(scores_path)
     scored = set(zip(enrol, test, strict=True))
     kept = [row for row, pair in enumerate(zip(trials.enrol, trials.test, strict=True)) if pair in scored]
     if not kept:
-        raise UserError(f"{scores_path}: scores none of the {len(trials)} trials; the file belongs to another list")
+        raise UserError(
+            f"{scores_path}: has no score for any of the {len(trials)} trials; give the trial list that was scored"
+        )
     return Trials([trials.enrol[row] for row in kept], [trials.test[row] for row in kept], trials.target[kept])
 
 

@@ -1,4 +1,4 @@
-"""Embeddings of whole utterances; those of equal length go together, so that a batch gives what one alone gives."""
+"""Embeddings of whole utterances, batched by equal length: without padding, each is the same as when embedded alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOT_FINITE = "the embedding is not finite; check the audio for NaN"
 
 @dataclass
 class Extraction:
-    """Embeddings and what went wrong.
+    """Embeddings, and the utterances that have none.
 
     Attributes:
         utterances: ids in the order asked for, failures left out.
@@ -51,8 +51,8 @@ class EmbeddingExtractor:
         front_end: of ``svtoolkit.features.build_front_end``.
         precision: fp32, bf16 or fp16.
         channel, resample: as for ``read_audio``.
-        batch_size: utterances of equal length that go together at most.
-        num_workers: reading threads; 0 is 1.
+        batch_size: utterances in a batch at most, all of equal length.
+        num_workers: threads that read audio; 0 means 1.
 
     Raises:
         UserError: a number out of range, an unknown precision.
@@ -83,7 +83,7 @@ class EmbeddingExtractor:
         self.num_workers = num_workers
 
     def extract(self, utterances: Sequence[Utterance], progress: Callable[[int], object] | None = None) -> Extraction:
-        """Embed utterances; one that cannot be read is a failure of its own and stops nothing.
+        """Embed utterances; one that cannot be read is listed under failures and the others are embedded.
 
         Args:
             progress: called with the number of utterances finished since its last call.
@@ -137,7 +137,7 @@ class EmbeddingExtractor:
         return embedding
 
     def _plan(self, utterances: Sequence[Utterance], failures: dict[str, str]) -> list[list[Utterance]]:
-        """Batches of equal length by what the headers say, shortest first."""
+        """Batches of equal length according to the files' headers, shortest first."""
         by_length: dict[int, list[Utterance]] = {}
         lengths = map_in_order(_num_samples, utterances, max(1, self.num_workers))
         for utterance, length in zip(utterances, lengths, strict=True):
@@ -181,9 +181,9 @@ class EmbeddingExtractor:
     def _embed(
         self, batch: list[Utterance], results: list[np.ndarray | str]
     ) -> Iterator[tuple[Utterance, np.ndarray, np.ndarray]]:
-        """Utterance, samples and embedding of those that were read, equal numbers of frames at a time.
+        """Utterance, samples and embedding of those that could be read, batched by number of frames.
 
-        The numbers of frames are counted again: a header may lie, and conversion of rate may round.
+        Frames are counted again: a header may be wrong, and resampling may round.
         """
         groups: dict[int, list[tuple[Utterance, np.ndarray]]] = {}
         for utterance, result in zip(batch, results, strict=True):

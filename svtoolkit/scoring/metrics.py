@@ -52,7 +52,7 @@ class RankedScores:
         """Sort the scores, shape (trials,), of target and non-target trials.
 
         Raises:
-            UserError: different lengths, scores that are no finite numbers, a class without trials.
+            UserError: different lengths, scores that are not finite numbers, a class without trials.
         """
         scores, target = check_scores(scores, target)
         order = np.argsort(scores, kind="stable")
@@ -107,7 +107,7 @@ def check_scores(scores: np.ndarray, target: np.ndarray, *, finite: bool = True)
     if len(bad):
         kind = "finite numbers" if finite else "numbers"
         raise UserError(
-            f"{len(bad)} of {len(scores)} scores are no {kind} (the first is {scores[bad[0]]} at trial {bad[0]}, "
+            f"{len(bad)} of {len(scores)} scores are not {kind} (the first is {scores[bad[0]]} at trial {bad[0]}, "
             "counted from 0); drop these trials or look for their missing or broken embeddings"
         )
     labels = labels.astype(bool)

@@ -22,13 +22,13 @@ import numpy as np
 
 from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
-from svtoolkit.scoring.cosine import SHOWN, EmbeddingTable, require_embeddings, unit_vectors
+from svtoolkit.scoring.cosine import EmbeddingTable, first_of, require_embeddings, unit_vectors
 
 METHODS = ("as-norm", "s-norm")
 DEFAULT_TOP_N = 300
 
 BLOCK_VALUES = 1 << 22
-"""Cosines held at a time (32 MiB of float64), whatever the number of utterances."""
+"""Cosines computed at a time (32 MiB of float64), whatever the number of utterances."""
 
 SMALLEST_STD = 1e-6
 """Below this the cohort's cosines differ by rounding only, and dividing by their spread would score noise."""
@@ -49,9 +49,8 @@ def check_disjoint(cohort_speakers: Iterable[str], eval_speakers: Iterable[str])
     """
     shared = sorted(set(cohort_speakers) & set(eval_speakers))
     if shared:
-        names = ", ".join(shared[:SHOWN]) + (", ..." if len(shared) > SHOWN else "")
         raise UserError(
-            f"{len(shared)} speakers are in the cohort and in the evaluation: {names}; "
+            f"{len(shared)} speakers are in the cohort and in the evaluation: {first_of(shared)}; "
             "take the cohort from training speakers, or drop these from it"
         )
 
@@ -69,7 +68,7 @@ def cohort_statistics(
     Args:
         table: embeddings of the utterances.
         rows: the rows of ``table`` that are wanted, int, shape (utterances,).
-        cohort: one embedding a cohort member (speaker or utterance).
+        cohort: one embedding per cohort member (speaker or utterance).
         top_n: take the ``top_n`` highest cosines of each utterance only; None = all.
         mean: vector subtracted from the embeddings of both tables first, shape (dimension,).
 
@@ -126,7 +125,7 @@ def normalise_scores(
         scores: raw cosine scores, shape (trials,), made with the same ``mean``.
         trials: their pairs.
         table: embeddings of the utterances of the trials.
-        cohort: one embedding a cohort member, e.g. :func:`~svtoolkit.scoring.cosine.speaker_means` of the training
+        cohort: one embedding per cohort member, e.g. :func:`~svtoolkit.scoring.cosine.speaker_means` of the training
             data. Call :func:`check_disjoint` with the speakers of both first; this function sees no speakers.
         method: ``as-norm`` (the ``top_n`` highest cosines of each utterance) or ``s-norm`` (the whole cohort).
         top_n: for ``as-norm``, 300 if None; ``s-norm`` takes none.
@@ -137,25 +136,25 @@ def normalise_scores(
 
     Raises:
         UserError: unknown method, ``top_n`` with ``s-norm``, another number of scores than trials, scores that are
-            no finite numbers, an utterance of the trials without an embedding or in the cohort, and what
+            not finite numbers, an utterance of the trials without an embedding or in the cohort, and what
             :func:`cohort_statistics` refuses.
     """
     if method not in METHODS:
         raise UserError(f"there is no score normalisation {method!r}; expected one of {', '.join(METHODS)}")
     if method == "s-norm" and top_n is not None:
-        raise UserError(f"s-norm uses the whole cohort, so top_n={top_n} has no meaning; drop it or take as-norm")
+        raise UserError(f"s-norm uses the whole cohort, so top_n={top_n} has no effect; drop it or take as-norm")
     if method == "as-norm" and top_n is None:
         top_n = DEFAULT_TOP_N
     scores = np.asarray(scores, dtype=np.float64)
     if scores.shape != (len(trials),) or not np.isfinite(scores).all():
         raise UserError(
             f"found scores of shape {scores.shape} for {len(trials)} trials, "
-            f"{int((~np.isfinite(scores)).sum())} of them NaN or infinite; expected one finite score a trial"
+            f"{int((~np.isfinite(scores)).sum())} of them NaN or infinite; expected one finite score per trial"
         )
     shared = sorted(trials.utterances & cohort.index.keys())
     if shared:
         raise UserError(
-            f"{len(shared)} utterances of the trials are in the cohort too (the first is {shared[0]!r}); "
+            f"{len(shared)} utterances of the trials are also in the cohort (the first is {shared[0]!r}); "
             "take the cohort from training speakers"
         )
     require_embeddings(trials.utterances, table)

@@ -1,23 +1,22 @@
-"""Score files: `enrol test score`, one trial a line, after optional `# key: value` lines that say how it was made."""
+"""Score files: `enrol test score`, one trial per line."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
+from svtoolkit.scoring.cosine import first_of
 from svtoolkit.system.atomic import atomic_write
 
 FORM = "`enrol test score`"
 
 
-def write_scores(
-    path: str | Path, trials: Trials, scores: np.ndarray, *, header: Mapping[str, object] | None = None
-) -> None:
+def write_scores(path: str | Path, trials: Trials, scores: np.ndarray) -> None:
     """Write the scores of trials; the file is replaced in one step.
 
     Each score is written with 5 decimals, or as many more as it takes to read the same number back: the metrics of
@@ -27,44 +26,27 @@ def write_scores(
         path: the file to write.
         trials: the pairs, in the order of the lines.
         scores: finite floats, shape (trials,).
-        header: what the scores are of (model, cohort, normalisation ...), written as `# key: value` lines before the
-            first score.
 
     Raises:
-        UserError: another number of scores than trials, NaN or infinity, an utterance id or a header that cannot
-            stand on one line.
+        UserError: another number of scores than trials, NaN or infinity, an utterance id that is empty or holds a
+            space.
     """
     scores = np.asarray(scores)
     if scores.shape != (len(trials),):
-        raise UserError(f"{path}: found scores of shape {scores.shape} for {len(trials)} trials; expected one a trial")
+        raise UserError(f"{path}: {len(trials)} trials have scores of shape {scores.shape}; expected one per trial")
     bad = np.flatnonzero(~np.isfinite(scores))
     if len(bad):
         enrol, test = trials.enrol[bad[0]], trials.test[bad[0]]
         raise UserError(
             f"{path}: {len(bad)} scores are NaN or infinite (the first is that of `{enrol} {test}`); "
-            "nothing is written; drop these trials or look for their missing embeddings"
+            "nothing was written; drop these trials or look for their missing embeddings"
         )
     for utterance in trials.utterances:
         if len(utterance.split()) != 1:
             raise UserError(f"{path}: the utterance id {utterance!r} is empty or holds a space; expected none in it")
-    for key, value in (header or {}).items():
-        if ":" in key or len(f"{key} {value}".splitlines()) != 1:
-            raise UserError(f"{path}: the header {key!r}: {str(value)!r} does not fit on one line `# key: value`")
     with atomic_write(path) as stream:
-        stream.writelines(f"# {key}: {value}\n" for key, value in (header or {}).items())
         for enrol, test, score in zip(trials.enrol, trials.test, scores, strict=True):
             stream.write(f"{enrol} {test} {np.format_float_positional(score, min_digits=5)}\n")
-
-
-def read_header(path: str | Path) -> dict[str, str]:
-    """The `# key: value` lines before the first score; empty where there are none."""
-    header = {}
-    for line in _read_lines(path):
-        if not line.startswith("# "):
-            break
-        key, _, value = line[2:].partition(": ")
-        header[key] = value
-    return header
 
 
 def read_scores(path: str | Path) -> tuple[list[str], list[str], np.ndarray]:
@@ -74,7 +56,7 @@ def read_scores(path: str | Path) -> tuple[list[str], list[str], np.ndarray]:
         utterance ids of the enrolment side, those of the test side, and float64 scores of shape (lines,).
 
     Raises:
-        UserError: missing or empty file, a line of another form, a score that is no finite number; names file and
+        UserError: missing or empty file, a line of another form, a score that is not a finite number; names file and
             line.
     """
     enrol, test, scores = [], [], []
@@ -85,16 +67,14 @@ def read_scores(path: str | Path) -> tuple[list[str], list[str], np.ndarray]:
     return enrol, test, np.array(scores)
 
 
-def align_scores(trials: Trials, path: str | Path, *, allow_extra: bool = False) -> np.ndarray:
+def align_scores(trials: Trials, path: str | Path) -> np.ndarray:
     """The scores of a file in the order of a trial list, matched by the pair (enrol, test).
 
-    A pair may stand in the list, and in the file, more than once, as in some published lists, as long as its scores
-    agree.
+    A pair may be listed, and scored, more than once, as in some published lists, as long as its scores agree.
 
     Args:
-        trials: the list to score; its labels play no part.
+        trials: the list to score; its labels are not used.
         path: a score file.
-        allow_extra: ignore scores of pairs that are not in the list, instead of refusing the file.
 
     Returns:
         float64 scores, shape (trials,).
@@ -110,38 +90,39 @@ def align_scores(trials: Trials, path: str | Path, *, allow_extra: bool = False)
         if other != score:
             raise UserError(
                 f"{file}:{number}: `{enrol} {test}` scores {score}, but {other} on line {first}; "
-                "expected one score a pair: two runs may have been joined into one file"
+                "expected one score per pair: two runs may have been joined into one file"
             )
     pairs = list(zip(trials.enrol, trials.test, strict=True))
     missing = [pair for pair in pairs if pair not in lines]
     if missing:
         raise UserError(
-            f"{file}: {len(missing)} of {len(pairs)} trials have no score: {_name(missing)}; score this trial list anew"
+            f"{file}: {len(missing)} of {len(pairs)} trials have no score: {_name(missing)}; score this list again"
         )
-    extra = lines.keys() - set(pairs) if not allow_extra else set()
+    extra = lines.keys() - set(pairs)
     if extra:
         names = _name(sorted(extra, key=lambda pair: lines[pair][0]))
         raise UserError(
             f"{file}: {len(extra)} of {len(lines)} scored pairs are not in the trial list: {names}; "
-            "the file may belong to another list"
+            "give the trial list that was scored"
         )
     return np.array([lines[pair][1] for pair in pairs])
 
 
 def _score_lines(file: Path) -> Iterator[tuple[int, str, str, float]]:
     """Line number, enrolment, test and score of each line that holds a score."""
-    in_header, found = True, False
-    for number, line in enumerate(_read_lines(file), start=1):
+    if not file.is_file():
+        raise UserError(f"{file}: there is no such score file; expected lines {FORM}")
+    found = False
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
         fields = line.split()
-        if not fields or (in_header and line.startswith("# ")):
+        if not fields:
             continue
-        in_header = False
         if len(fields) != 3:
             raise UserError(f"{file}:{number}: found {line!r}, expected {FORM}")
         try:
             score = float(fields[2])
         except ValueError:
-            raise UserError(f"{file}:{number}: the score {fields[2]!r} is no number; expected {FORM}") from None
+            raise UserError(f"{file}:{number}: the score {fields[2]!r} is not a number; expected {FORM}") from None
         if not math.isfinite(score):
             raise UserError(
                 f"{file}:{number}: the score of `{fields[0]} {fields[1]}` is {fields[2]}; "
@@ -153,14 +134,5 @@ def _score_lines(file: Path) -> Iterator[tuple[int, str, str, float]]:
         raise UserError(f"{file}: the file holds no score; expected lines {FORM}")
 
 
-def _read_lines(path: str | Path) -> list[str]:
-    file = Path(path)
-    if not file.is_file():
-        raise UserError(f"{file}: there is no such score file; expected lines {FORM}")
-    return file.read_text(encoding="utf-8").splitlines()
-
-
 def _name(pairs: list[tuple[str, str]]) -> str:
-    shown = 3
-    names = ", ".join(f"`{enrol} {test}`" for enrol, test in pairs[:shown])
-    return names + (", ..." if len(pairs) > shown else "")
+    return first_of([f"`{enrol} {test}`" for enrol, test in pairs])

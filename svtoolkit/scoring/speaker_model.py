@@ -1,4 +1,4 @@
-"""A released model, ready to embed and to compare."""
+"""A released model that embeds and compares recordings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SpeakerModel:
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str = "auto", **extraction: Any) -> SpeakerModel:
-        """Load a folder with model.safetensors and model.yaml; executes nothing that is in it.
+        """Load a folder with model.safetensors and model.yaml; nothing in it is executed.
 
         Args:
             folder: as written by ``svt average``.
@@ -38,7 +38,7 @@ class SpeakerModel:
             extraction: precision, channel, resample, batch_size, num_workers of ``EmbeddingExtractor``.
 
         Raises:
-            UserError: missing, damaged or ill-fitting files.
+            UserError: files that are missing, damaged or do not fit each other.
         """
         network, description = read_released(folder)
         try:
@@ -54,7 +54,7 @@ class SpeakerModel:
 
     @property
     def threshold(self) -> float | None:
-        """Cosine at and above which two utterances are taken for one speaker; None until an evaluation stored it."""
+        """Cosine at and above which two utterances are accepted as one speaker; None until `svt evaluate` stores it."""
         return self.description.verification.get("threshold")
 
     def embed(self, audio: str | Path | np.ndarray) -> np.ndarray:

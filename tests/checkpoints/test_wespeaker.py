@@ -132,7 +132,7 @@ def test_weights_of_theirs_load_strictly_and_give_their_embeddings(their_network
 def test_networks_of_theirs_with_two_embedding_layers_are_refused(their_networks, name):
     with torch.device("meta"):
         theirs = their_networks[name](feat_dim=80, embed_dim=256, two_emb_layer=True).state_dict()
-    with pytest.raises(UserError, match=r"'seg_bn_1\.running_mean' is no weight of a WeSpeaker .* one embedding layer"):
+    with pytest.raises(UserError, match=r"'seg_bn_1\.running_mean' is not a weight .* one embedding layer"):
         from_wespeaker(theirs)
 
 
@@ -228,12 +228,8 @@ def test_counters_that_averaging_made_floats_become_integers():
     ],
 )
 def test_foreign_keys_are_refused(key):
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match=rf"^{key!r} .* WeSpeaker ResNet .* expected conv1, bn1, layer1 to layer4"):
         from_wespeaker({**small_state(), key: torch.zeros(1)})
-    assert str(caught.value) == (
-        f"{key!r} is no weight of a WeSpeaker ResNet with one embedding layer; expected conv1, bn1, "
-        "layer1 to layer4 and seg_1"
-    )
 
 
 @pytest.mark.parametrize(
@@ -253,12 +249,9 @@ def test_foreign_keys_are_refused(key):
     ],
 )
 def test_foreign_keys_in_a_gemini_are_refused(key):
-    with pytest.raises(UserError) as caught:
+    expected = r"downsample_layers\.0 to downsample_layers\.4, stages\.0 to stages\.3 and seg_1"
+    with pytest.raises(UserError, match=rf"^{key!r} .* WeSpeaker Gemini-DF-ResNet .* expected {expected}"):
         from_wespeaker({**small_gemini(), key: torch.zeros(1)})
-    assert str(caught.value) == (
-        f"{key!r} is no weight of a WeSpeaker Gemini-DF-ResNet with one embedding layer; expected "
-        "downsample_layers.0 to downsample_layers.4, stages.0 to stages.3 and seg_1"
-    )
 
 
 @pytest.mark.parametrize(
@@ -276,30 +269,21 @@ def test_foreign_keys_in_a_gemini_are_refused(key):
     ],
 )
 def test_weights_of_other_networks_have_no_name_there(key):
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match=rf"^{key!r} is not a weight of a ResNet; WeSpeaker's names"):
         to_wespeaker({"stem.0.weight": torch.zeros(1), key: torch.zeros(1)})
-    assert str(caught.value) == no_name(key, "ResNet")
 
 
 @pytest.mark.parametrize(
     "key", ["stages.0.0.conv1.weight", "stages.1.0.0.bias", "stages.0.1.shortcut.0.weight", "stages.4.1.conv1.weight"]
 )
 def test_weights_that_no_gemini_has_have_no_name_there(key):
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match=rf"^{key!r} is not a weight of a Gemini-DF-ResNet; WeSpeaker's names"):
         to_wespeaker({"stages.0.0.0.weight": torch.zeros(1), key: torch.zeros(1)})
-    assert str(caught.value) == no_name(key, "Gemini-DF-ResNet")
 
 
 @pytest.mark.parametrize("name", ["df_resnet56", "revnet_tiny", "revnet46", "df_revnet66", "df_revnet89"])
 def test_networks_that_are_not_theirs_have_no_names_there(name):
     with torch.device("meta"):
         weights = build_model(name).state_dict()
-    with pytest.raises(UserError, match="has no name in WeSpeaker's layout"):
+    with pytest.raises(UserError, match="WeSpeaker's names are known for ResNets and Gemini-DF-ResNets only"):
         to_wespeaker(weights)
-
-
-def no_name(key: str, network: str) -> str:
-    return (
-        f"{key!r} is no weight of a {network} and has no name in WeSpeaker's layout, which there is for ResNets and "
-        "Gemini-DF-ResNets"
-    )

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from svtoolkit.reporting.report import Scored
 from svtoolkit.scoring.metrics import equal_error_rate
+
+
+class Scored(NamedTuple):
+    """Scores and target labels, both of shape (trials,)."""
+
+    scores: np.ndarray
+    target: np.ndarray
 
 
 def draw_scores(trials: int, *, distance: float = 3.0, seed: int = 0) -> Scored:

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from jinja2 import UndefinedError
 from report_material import draw_scores, make_history, make_result
 
 from svtoolkit.errors import UserError
 from svtoolkit.reporting.formatting import fact, file_stem, percent, plain
 from svtoolkit.reporting.inline_svg import INK, inline_svg
+from svtoolkit.reporting.page import page_template
 from svtoolkit.reporting.report import write_report
 
 VOID = {"meta", "link", "img", "br", "hr", "input", "base", "source", "embed"}
@@ -194,6 +196,11 @@ def test_hostile_names_stay_text(tmp_path):
     assert "\x1b" not in html
     assert len(page.attributes("id")) == len(set(page.attributes("id")))
     assert {path.parent for path in tmp_path.rglob("*.svg")} == {tmp_path / "report"}
+
+
+def test_a_value_that_was_not_handed_over_is_an_error():
+    with pytest.raises(UndefinedError, match="summary"):
+        page_template().render(title="a page of nothing else")
 
 
 def test_a_report_without_history_config_and_facts_says_so(tmp_path):

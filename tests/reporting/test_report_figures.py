@@ -173,7 +173,7 @@ def test_figures_are_the_same_bytes_each_time_and_name_no_day():
     assert first == second
     assert "<dc:date>" not in first
     assert svg_text(score_histogram(*scored, 1.0)) == svg_text(score_histogram(*scored, 1.0))
-    assert png_bytes(det_of(scored), dpi=50) == png_bytes(det_of(scored), dpi=50)
+    assert png_bytes(det_of(scored)) == png_bytes(det_of(scored))
 
 
 def test_settings_of_the_user_neither_leak_in_nor_get_lost():

@@ -135,7 +135,7 @@ def test_speakers_of_trials():
         ({"test_speakers": ["a", "b"]}, "3 enrolment and 2 test speakers for 3 trials"),
         ({"test_speakers": ["a", "a", "b"]}, r"labels of 1 trials .*trial 1, .* a target trial of 'b' and 'a'"),
         ({"test_speakers": ["a", "b", "a"]}, r"trial 2, .* a non-target trial of 'a' and 'a'"),
-        ({"scores": [0.9, np.nan, 0.1]}, "1 of 3 scores are no finite numbers"),
+        ({"scores": [0.9, np.nan, 0.1]}, "1 of 3 scores are not finite"),
         ({"target": [True, True, True]}, "0 non-target"),
     ],
 )

@@ -105,8 +105,8 @@ def test_calibrated_gaussian_scores_are_close_to_their_minimum():
 @pytest.mark.parametrize(
     ("function", "scores", "target", "message"),
     [
-        (cllr, [0.0, np.nan], [True, False], "1 of 2 scores are no numbers"),
-        (min_cllr, [0.0, np.inf], [True, False], "1 of 2 scores are no finite numbers"),
+        (cllr, [0.0, np.nan], [True, False], "1 of 2 scores are not numbers"),
+        (min_cllr, [0.0, np.inf], [True, False], "1 of 2 scores are not finite"),
         (cllr, [0.0, 1.0], [True, True], "0 non-target"),
         (min_cllr, [0.0, 1.0], [False, False], "found 0 target"),
         (min_cllr, [0.0], [True, False], r"scores of shape \(1,\)"),

@@ -125,7 +125,7 @@ def test_a_speaker_whose_embeddings_cancel_is_named():
 @pytest.mark.parametrize(
     ("utterances", "matrix", "message"),
     [
-        (["a", "b", "a"], np.ones((3, 2)), "embedding of 'a' is given twice"),
+        (["a", "b", "a"], np.ones((3, 2)), "embedding of 'a' is listed twice"),
         (["a", "b"], np.array([[1, 2], [1, np.nan]]), "embedding of 'b' holds NaN"),
         (["a", "b", "c"], np.array([[1, 2], [1, np.inf], [np.inf, 1]]), r"'b' \(and 1 more\) holds NaN"),
         (["a", "b"], np.array([[0.0, 0], [1, 2]]), "embedding of 'a' is zero"),

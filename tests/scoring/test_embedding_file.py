@@ -62,7 +62,7 @@ def test_a_failed_write_leaves_no_scp_that_points_nowhere(tmp_path: Path, monkey
 
 @pytest.mark.parametrize(
     ("names", "message"),
-    [(["a", "a", "b"], "'a' is given twice"), (["a b", "c", "d"], "'a b' is empty or holds a space")],
+    [(["a", "a", "b"], "'a' is listed twice"), (["a b", "c", "d"], "'a b' is empty or holds a space")],
 )
 def test_ids_that_an_scp_cannot_hold_are_refused(tmp_path: Path, names: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
@@ -145,10 +145,10 @@ def test_embeddings_without_a_cosine_are_named_with_their_file(tmp_path: Path, c
         read_embeddings(write_embeddings(tmp_path / "eval", NAMES, change(MATRIX)))
 
 
-def test_an_embedding_that_stands_twice_and_a_matrix_are_named_with_their_file(tmp_path: Path) -> None:
+def test_an_embedding_that_is_listed_twice_and_a_matrix_are_named_with_their_file(tmp_path: Path) -> None:
     scp = write_embeddings(tmp_path / "eval", NAMES, MATRIX)
     scp.write_text(scp.read_text() + scp.read_text().splitlines()[1] + "\n")
-    with pytest.raises(UserError, match=r"eval\.scp: the embedding of 'a-2' is given twice"):
+    with pytest.raises(UserError, match=r"eval\.scp: the embedding of 'a-2' is listed twice"):
         read_embeddings(scp)
     kaldiio.save_ark(str(tmp_path / "frames.ark"), {"a": MATRIX}, scp=str(tmp_path / "frames.scp"))
     with pytest.raises(UserError, match=r"frames\.scp:1: 'a' has shape \(3, 5\), expected a vector like the others"):

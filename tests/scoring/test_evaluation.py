@@ -76,5 +76,5 @@ def test_trials_without_a_score_are_refused_or_counted(scored: tuple[str, Trials
 def test_a_score_file_of_another_list_is_refused(scored: tuple[str, Trials, np.ndarray]) -> None:
     path, _, _ = scored
     other = Trials(["x"], ["y"], np.array([True]))
-    with pytest.raises(UserError, match="scores none of the 1 trials"):
+    with pytest.raises(UserError, match="for any of the 1 trials; give the trial list that was scored"):
         scored_part(other, path)

@@ -20,9 +20,18 @@ from svtoolkit.scoring.extraction import EmbeddingExtractor
 BINS = 24
 
 
-def make_extractor(**options: object) -> EmbeddingExtractor:
+class MeanFrame(torch.nn.Module):
+    """A network that is nothing but the contract: (batch, frames, bins) -> (batch, embedding_dim)."""
+
+    embedding_dim = BINS
+
+    def forward(self, frames: torch.Tensor) -> torch.Tensor:
+        return frames.mean(dim=1)
+
+
+def make_extractor(network: torch.nn.Module | None = None, **options: object) -> EmbeddingExtractor:
     torch.manual_seed(3)
-    network = build_model("resnet10", num_bins=BINS, embedding_dim=16, base_width=4)
+    network = network or build_model("resnet10", num_bins=BINS, embedding_dim=16, base_width=4)
     for module in network.modules():  # statistics of a trained network are not those of a fresh one
         if isinstance(module, torch.nn.BatchNorm2d):
             module.running_mean.normal_()
@@ -37,6 +46,13 @@ def make_extractor(**options: object) -> EmbeddingExtractor:
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
     torch.set_num_threads(1)
+
+
+def test_of_a_network_no_more_than_its_contract_is_used(speech: Path) -> None:  # noqa: F811
+    utterances = KaldiDir.read(speech).utterances()[:3]
+    found = make_extractor(MeanFrame()).extract(utterances)
+    assert found.embeddings.shape == (3, BINS)
+    assert not found.failures
 
 
 @pytest.mark.parametrize("workers", [0, 3])
