@@ -52,7 +52,7 @@ def verify_shards(folder: str | Path, *, jobs: int = 1, progress: Callable[[int]
     pointless = set()
     for name, purpose, code in (
         (INDEX, "finds the utterances in the shards", "unlisted-shard"),
-        (CHECKSUMS, "tells damaged shards", "no-checksum"),
+        (CHECKSUMS, "shows damaged shards", "no-checksum"),
     ):
         if not (base / name).is_file():
             message = f"the file is missing, which {purpose}; copy it, or write the shards again with `svt shard`"
@@ -71,7 +71,7 @@ def verify_shards(folder: str | Path, *, jobs: int = 1, progress: Callable[[int]
 
 
 def _collect(base: Path, faults: list[Fault]) -> dict[str, _Archive]:
-    """Every archive that the index or the checksums name or that lies in the folder, by its name in the tables."""
+    """Every archive that is in the index, the checksums or the folder, by its name in the tables."""
     table = read_table(base / INDEX, faults)
     locations = parse_shard_index(table, faults, base)
     archives: dict[str, _Archive] = {}
@@ -118,7 +118,7 @@ def _check_whole(name: str, archive: _Archive, digest: str, size: int) -> list[F
     if size < BLOCKSIZE:
         faults.append(Fault("empty-shard", name, f"the file has {size} bytes and holds no member; {AGAIN}"))
     elif archive.digest is None:
-        message = f"its digest is not in {CHECKSUMS}, so that damage could not be told; copy the whole list"
+        message = f"its digest is not in {CHECKSUMS}, so that damage would not show; copy the whole list"
         faults.append(Fault("no-checksum", name, message))
     elif archive.digest[1] != digest:
         message = f"{name} has the digest {digest}, expected {archive.digest[1]}: it is damaged or another; {AGAIN}"
