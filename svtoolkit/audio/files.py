@@ -68,7 +68,7 @@ def inspect_audio(path: str | Path) -> AudioInfo:
 
 
 def inspect_whole(path: str | Path) -> AudioInfo:
-    """The same for a file that is to be of use: it has samples, and where compression hides a cut, its end is decoded.
+    """The same, of a usable file: it has samples, and where compression hides a cut, its end can be decoded.
 
     Raises:
         UserError: the file is missing, no audio that can be read, empty or cut off.
@@ -120,7 +120,7 @@ def open_audio(path: str | Path) -> Iterator[soundfile.SoundFile | DecodedAudio]
                 "without which no slice can be found; re-encode the file, for example with `flac` or `sox`"
             )
         if isinstance(stream, soundfile.SoundFile):
-            _refuse_cut_off(path, stream)
+            _check_header(path, stream)
         try:
             yield stream
         except (soundfile.SoundFileError, OSError) as error:
@@ -264,8 +264,8 @@ def convert_rate(samples: np.ndarray, from_rate: float, to_rate: float) -> np.nd
     return soxr.resample(samples, from_rate, to_rate, quality="HQ")
 
 
-def _refuse_cut_off(path: str | Path, stream: soundfile.SoundFile) -> None:
-    """libsndfile itself takes what is left of samples without compression for the whole."""
+def _check_header(path: str | Path, stream: soundfile.SoundFile) -> None:
+    """Refuse a file that is cut off: of samples without compression, libsndfile reads those that are left."""
     noted = CUT_OFF.search(stream.extra_info)
     if noted is None:
         return

@@ -94,7 +94,7 @@ def _decode_stream(path: str | Path, container: Any, stream: Any) -> tuple[np.nd
             frames.append(_as_float(frame))
             rates.add(frame.sample_rate)
     if not frames:
-        _refuse_cut_off(path, container, stream, 0.0, 0.0)
+        _check_length(path, container, stream, 0.0, 0.0)
         return np.zeros((0, stream.channels or 1), np.float32), stream.rate
     if len(rates) > 1 or len({frame.shape[1] for frame in frames}) > 1:
         raise UserError(f"{path}: the rate or the number of channels changes within the file; convert it to flac")
@@ -103,7 +103,7 @@ def _decode_stream(path: str | Path, container: Any, stream: Any) -> tuple[np.nd
         length = round((end - first) * Fraction(stream.time_base) * rate)
         if 0 < len(samples) - length < len(frames[-1]):
             samples = samples[:length]
-    _refuse_cut_off(path, container, stream, len(samples) / rate, max(map(len, frames)) / rate)
+    _check_length(path, container, stream, len(samples) / rate, max(map(len, frames)) / rate)
     return np.ascontiguousarray(samples), rate
 
 
@@ -118,7 +118,7 @@ def _as_float(frame: Any) -> np.ndarray:
     return samples.astype(np.float32)
 
 
-def _refuse_cut_off(path: str | Path, container: Any, stream: Any, seconds: float, packet_seconds: float) -> None:
+def _check_length(path: str | Path, container: Any, stream: Any, seconds: float, packet_seconds: float) -> None:
     if container.format.name == WITHOUT_LENGTH:
         return
     stated = 0.0

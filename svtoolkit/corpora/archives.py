@@ -11,21 +11,18 @@ file (VoxCeleb1 test).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from svtoolkit.errors import UserError
+from svtoolkit.system.checksum import hash_file
 from svtoolkit.system.threads import map_in_order
 
 VOXCELEB_PAGE = "https://www.robots.ox.ac.uk/~vgg/data/voxceleb/"
 MUSAN_PAGE = "https://www.openslr.org/17/"
 RIRS_PAGE = "https://www.openslr.org/28/"
 CNCELEB_PAGE = "https://www.openslr.org/82/"
-
-BLOCK = 1 << 22
-"""Bytes read at a time."""
 
 
 @dataclass(frozen=True)
@@ -120,17 +117,10 @@ def _verify(archive: Archive, path: Path, progress: Callable[[int], object] | No
     size = path.stat().st_size
     if archive.size is not None and size != archive.size:
         return ArchiveCheck(archive, path, f"{path}: has {size} bytes, the published archive {archive.size}; {remedy}")
-    md5 = hashlib.md5(usedforsecurity=False)
     try:
-        with path.open("rb") as stream:
-            while block := stream.read(BLOCK):
-                md5.update(block)
-                if progress is not None:
-                    progress(len(block))
+        md5 = hash_file(path, "md5", progress)
     except OSError as error:
         return ArchiveCheck(archive, path, f"{path}: cannot be read ({error.strerror}); check the disk, or {remedy}")
-    if md5.hexdigest() != archive.md5:
-        return ArchiveCheck(
-            archive, path, f"{path}: has md5 {md5.hexdigest()}, the published archive {archive.md5}; {remedy}"
-        )
+    if md5 != archive.md5:
+        return ArchiveCheck(archive, path, f"{path}: has md5 {md5}, the published archive {archive.md5}; {remedy}")
     return ArchiveCheck(archive, path, None)

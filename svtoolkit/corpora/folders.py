@@ -45,11 +45,11 @@ def subfolders(folder: str) -> list[str]:
         shown = [entry for entry in entries if not entry.name.startswith(".")]
     for entry in shown:
         if entry.is_symlink():
-            refuse_broken_link(entry.path)
+            check_link(entry.path)
     return sorted(entry.path for entry in shown if entry.is_dir())
 
 
-def refuse_broken_link(path: str | os.PathLike[str]) -> None:
+def check_link(path: str | os.PathLike[str]) -> None:
     """Raise a UserError if the path is a link to nothing, or one that leads to itself."""
     if os.path.islink(path) and not os.path.exists(path):
         raise UserError(
@@ -66,7 +66,7 @@ def audio_files(folder: str, extensions: Collection[str]) -> list[tuple[str, str
             stem, extension = os.path.splitext(entry.name)
             if extension.lower() in extensions and not stem.startswith("."):
                 if entry.is_symlink():
-                    refuse_broken_link(entry.path)
+                    check_link(entry.path)
                 if not entry.is_dir():
                     found.append((stem, entry.path))
     return sorted(found)

@@ -45,7 +45,7 @@ def prepare_kaldi(
         raise UserError("no source is given, expected one or several Kaldi data directories")
     parts = [_read_absolute(Path(source), root) for source in sources]
     for (first, one), (second, other) in itertools.combinations(zip(sources, parts, strict=True), 2):
-        _refuse_clash(Path(first), one, Path(second), other)
+        _check_ids(Path(first), one, Path(second), other)
     segmented = any(part.segments for part in parts)
     joined = KaldiDir()
     for part in parts:
@@ -81,12 +81,12 @@ def _read_absolute(folder: Path, root: str | Path | None) -> KaldiDir:
     return kaldi_dir
 
 
-def _refuse_clash(first: Path, one: KaldiDir, second: Path, other: KaldiDir) -> None:
+def _check_ids(first: Path, one: KaldiDir, second: Path, other: KaldiDir) -> None:
     both = f"{first} and {second}"
     utterances = sorted(one.utt2spk.keys() & other.utt2spk.keys())
     if utterances:
         raise UserError(
-            f"utterance {utterances[0]!r} stands in both {both} ({len(utterances)} shared); ids must differ: "
+            f"utterance {utterances[0]!r} is in both {both} ({len(utterances)} shared); ids must differ: "
             "rename them in one, or leave one directory out"
         )
     recordings = sorted(
@@ -105,7 +105,7 @@ def _refuse_clash(first: Path, one: KaldiDir, second: Path, other: KaldiDir) -> 
     )
     if speakers:
         raise UserError(
-            f"speaker {speakers[0]!r} stands in both {both} with different audio ({len(speakers)} such); if these are "
+            f"speaker {speakers[0]!r} is in both {both} with different audio ({len(speakers)} such); if these are "
             "different people, rename them in one (a prefix will do); if not, make one directory of both"
         )
 

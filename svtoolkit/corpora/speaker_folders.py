@@ -14,7 +14,7 @@ from pathlib import Path
 import soundfile
 
 from svtoolkit.audio.m4a import EXTENSIONS
-from svtoolkit.corpora.folders import Listed, Measure, make_kaldi_dir, refuse_broken_link
+from svtoolkit.corpora.folders import Listed, Measure, check_link, make_kaldi_dir
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.errors import UserError
 
@@ -59,7 +59,7 @@ def prepare_speaker_folders(folder: str | Path, *, jobs: int = 1, measure: Measu
     entries = sorted(entry for entry in top.iterdir() if not entry.name.startswith("."))
     stray = [entry for entry in entries if entry.is_file() and _extension(entry) in extensions]
     for entry in entries:
-        refuse_broken_link(entry)
+        check_link(entry)
     if stray:
         raise UserError(
             f"{stray[0]}: audio outside a speaker folder ({len(stray)} such files); expected {top}/<speaker>/...; "
@@ -75,7 +75,7 @@ def prepare_speaker_folders(folder: str | Path, *, jobs: int = 1, measure: Measu
         audio = [file for file in files if _extension(file) in extensions]
         for file in files:
             if _extension(file) not in extensions:
-                refuse_broken_link(file)  # to a folder, perhaps
+                check_link(file)  # to a folder, perhaps
         if not audio:
             raise UserError(f"{directory}: the speaker folder holds no audio{_describe(files)}; add some or remove it")
         for file in audio:

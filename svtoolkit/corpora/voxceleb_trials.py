@@ -143,7 +143,7 @@ def _parse(path: str | Path, content: bytes, utt2spk: Mapping[str, str], *, chec
     enrol: list[str] = []
     test: list[str] = []
     target: list[bool] = []
-    utterances: dict[str, str] = {}  # each file stands in many lines: one string for all of them
+    utterances: dict[str, str] = {}  # each file is in many lines: one string for all of them
     for number, line in enumerate(content.decode("utf-8", "backslashreplace").split("\n"), start=1):
         fields = line.split()
         if not fields:

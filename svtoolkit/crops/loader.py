@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from svtoolkit.crops.crop import CropBatch, CropDataset, collate_crops
 from svtoolkit.crops.sampler import BatchSampler
 from svtoolkit.errors import UserError
-from svtoolkit.system.signals import obey_parent_alone
+from svtoolkit.system.signals import ignore_terminal_signals
 
 
 def load_crops(
@@ -45,7 +45,7 @@ def load_crops(
 
 
 def _initialise_worker(worker: int) -> None:
-    obey_parent_alone()
+    ignore_terminal_signals()
 
 
 def _with_plain_errors(loader: DataLoader[Any]) -> Generator[CropBatch, None, None]:

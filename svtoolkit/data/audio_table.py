@@ -29,7 +29,7 @@ def choose_audio_table(folder: Path, source: str | None) -> str:
 
 
 def resolve(location: str, root: Path) -> Path:
-    """Where a file is that a list names, or a stretch of a shard; of a URL the double slash is lost for a while."""
+    """Path of a file that a list names, or location in a shard; ``Path`` makes // of a URL /, see ``make_absolute``."""
     path = Path(location)
     if path.is_absolute():
         return path
@@ -38,7 +38,7 @@ def resolve(location: str, root: Path) -> Path:
 
 
 def make_absolute(path: Path) -> str:
-    """As it can stand in a list that is read from anywhere."""
+    """The path for a list that is read from any working directory; restores the // of URLs."""
     shard = parse_location(path)
     return format_location(shard) if shard is not None and shard.is_remote else str(path.absolute())
 

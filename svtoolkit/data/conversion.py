@@ -1,7 +1,7 @@
 """A corpus decoded once: every utterance a mono 16-bit file of one rate, which can be read by slice.
 
-Layout: ``<out>/audio/<speaker>/<utterance>.<flac or wav>`` beside the tables of the data directory. What was begun is
-gone on with: a file that stands under its name was written whole, flushed and renamed, and is not made again.
+Layout: ``<out>/audio/<speaker>/<utterance>.<flac or wav>`` beside the tables of the data directory. A stopped
+conversion is resumed: a file that is there was written whole, flushed and renamed, and is not made again.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def convert_corpus(
 ) -> KaldiDir:
     """Decode every utterance of a data directory and write the directory of the files that were made.
 
-    Trial lists are carried over as they are. Utterances that cannot be decoded stand with their reason in
-    ``out/bad_files.tsv`` and are left out of the tables; a later run tries them again. Nothing is written below a name
-    before it is whole, so that any interruption can be continued with the same call; the result is the same. What was
+    Trial lists are carried over as they are. Utterances that cannot be decoded are listed with their reason
+    in ``out/bad_files.tsv`` and left out of the tables; a later run tries them again. A file gets its name
+    when it is whole, so that after any interruption the same call resumes the work, with the same result. What was
     converted before is kept, unless ``source`` now names other audio for it, or audio that was changed since.
 
     Args:
@@ -136,8 +136,8 @@ def _full_disk_explained() -> Iterator[None]:
         if error.filename is None or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         raise UserError(
-            f"{error.filename}: {error.strerror}; what was converted is kept: make room, or see what limits the size "
-            "of files, and run the same command again"
+            f"{error.filename}: {error.strerror}; what was converted is kept: free some disk, or see what limits the "
+            "size of files, and run the same command again"
         ) from error
 
 
@@ -198,7 +198,7 @@ def _finish_batches(batches: Iterable[Sequence[Task]], form: Form, jobs: int) ->
         yield from (convert_all(batch, form) for batch in batches)
         return
     killed = (
-        "a process of the conversion was killed, perhaps for want of memory; run the same command again, which "
+        "a process of the conversion was killed, probably because memory ran out; run the same command again, which "
         "keeps what was converted, with fewer jobs if it happens again"
     )
     pending: deque[Future[list[Outcome]]] = deque()

@@ -19,7 +19,7 @@ from svtoolkit.system.atomic import atomic_write
 
 @dataclass(frozen=True)
 class Form:
-    """What the files are to be like; the names are those of the options of ``svt convert``."""
+    """Form of the files; the names are those of the options of ``svt convert``."""
 
     format: str
     sample_rate: int

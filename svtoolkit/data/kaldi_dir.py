@@ -272,7 +272,7 @@ def parse_tables(path: str | Path, root: str | Path | None = None, source: str |
 
 
 def _cross_check(tables: Tables, segmented: bool) -> list[Fault]:
-    """Ids that stand in one table and are missing in another."""
+    """Ids that are in one table and missing in another."""
     kaldi_dir = tables.kaldi_dir
     faults = []
     listed = "segments" if segmented else tables.audio_table

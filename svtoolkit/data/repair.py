@@ -26,7 +26,7 @@ class Repair:
     """What `repair` did.
 
     Attributes:
-        dropped: (utterance, reason), sorted; a recording without utterances stands under its own id.
+        dropped: (utterance, reason), sorted; a recording without utterances is listed by its own id.
         rewritten: files of the copy that differ from the original or are not in it.
         left_out: (file of the original that the copy lacks, reason).
         validation: what was wrong with the original.
@@ -122,7 +122,7 @@ def _choose_dropped(kaldi_dir: KaldiDir, faults: Sequence[Fault]) -> dict[str, s
         elif fault.speaker is not None:
             lost = spk2utt[fault.speaker]
         elif fault.utterance is not None and fault.where.startswith(tuple(AUDIO_TABLES.values())):
-            # A recording that no segment uses may bear the name of an utterance that lies elsewhere.
+            # A recording that no segment uses may have the name of an utterance that is elsewhere.
             unused = [] if kaldi_dir.segments and fault.utterance in kaldi_dir.utt2spk else [fault.utterance]
             lost = of_recording.get(fault.utterance, unused)
         elif fault.utterance is not None:

@@ -1,6 +1,6 @@
-"""The tables by which a directory of shards is read: `shards.scp` finds utterances, `shards.sha256` tells damage.
+"""The tables by which a directory of shards is read: `shards.scp` finds utterances, `shards.sha256` shows damage.
 
-`shards.scp` stands in place of wav.scp: `utterance <archive>:<offset of the audio>:<its size>`, sorted in C locale.
+`shards.scp` takes the place of wav.scp: `utterance <archive>:<offset of the audio>:<its size>`, sorted in C locale.
 `shards.sha256` is what `sha256sum` prints, so that `sha256sum -c shards.sha256` checks the archives.
 """
 

@@ -1,6 +1,6 @@
 """What a shard is made of: tar members named after utterances, as WebDataset groups them.
 
-WebDataset (https://github.com/webdataset/webdataset) takes what stands before the first dot of a member's base name as
+WebDataset (https://github.com/webdataset/webdataset) takes what precedes the first dot of a member's base name as
 the key of a sample and what follows as the name of a field. Dots and slashes of an utterance id are therefore written
 as %2E and %2F (and so are % itself, the backslash and control characters); the `.json` beside the audio holds the id
 as it is.
@@ -19,7 +19,7 @@ TABLE_OF_ESCAPES = {ord(character): f"%{ord(character):02X}" for character in "%
 }
 
 NAME_FIELD = 100
-"""Bytes of a name that fit the tar header itself; what is longer stands in a block before it (GNU tar)."""
+"""Bytes of a name that fit the tar header itself; a longer one has a block of its own before it (GNU tar)."""
 
 
 def member_key(utterance_id: str) -> str:
@@ -90,7 +90,7 @@ def explain_header(block: bytes, utterance_id: str, size: int) -> str | None:
     found = header.name.encode("utf-8", "surrogateescape")
     expected = f"{member_key(utterance_id)}.".encode()
     cut = len(found) == NAME_FIELD
-    # Of a name that fills the field the rest may stand elsewhere.
+    # Of a name that fills the field the rest may be elsewhere.
     of_utterance = found.startswith(expected[:NAME_FIELD] if cut else expected) and found != expected + b"json"
     if not of_utterance or not header.isreg():
         return f"the member there is {header.name!r}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,10 +13,8 @@ from svtoolkit.data.shard_index import CHECKSUMS, INDEX, parse_shard_index, read
 from svtoolkit.data.shard_members import explain_header
 from svtoolkit.data.tables import MISSING_TABLE, Fault, read_table
 from svtoolkit.errors import UserError
+from svtoolkit.system.checksum import hash_file
 from svtoolkit.system.threads import map_in_order
-
-BLOCK = 1 << 20
-"""Bytes hashed at a time."""
 
 AGAIN = "copy the shard again from where it is whole, or write it again with `svt shard`"
 
@@ -55,7 +52,7 @@ def verify_shards(folder: str | Path, *, jobs: int = 1, progress: Callable[[int]
     pointless = set()
     for name, purpose, code in (
         (INDEX, "finds the utterances in the shards", "unlisted-shard"),
-        (CHECKSUMS, "tells damaged shards", "no-checksum"),
+        (CHECKSUMS, "shows damaged shards", "no-checksum"),
     ):
         if not (base / name).is_file():
             message = f"the file is missing, which {purpose}; copy it, or write the shards again with `svt shard`"
@@ -74,7 +71,7 @@ def verify_shards(folder: str | Path, *, jobs: int = 1, progress: Callable[[int]
 
 
 def _collect(base: Path, faults: list[Fault]) -> dict[str, _Archive]:
-    """Every archive that the index or the checksums name or that lies in the folder, by its name in the tables."""
+    """Every archive that is in the index, the checksums or the folder, by its name in the tables."""
     table = read_table(base / INDEX, faults)
     locations = parse_shard_index(table, faults, base)
     archives: dict[str, _Archive] = {}
@@ -105,8 +102,9 @@ def _check_archive(name: str, archive: _Archive) -> list[Fault]:
         lost = f", and with it the audio of {len(archive.entries)} utterances" if location else ""
         return [Fault("missing-shard", where, f"there is no file {archive.path}{lost}; {AGAIN}")]
     try:
+        digest = hash_file(archive.path)
         with archive.path.open("rb", buffering=0) as stream:
-            digest, size = _hash(stream.fileno())
+            size = os.fstat(stream.fileno()).st_size
             return [*_check_whole(name, archive, digest, size), *_check_entries(stream.fileno(), archive.entries, size)]
     except OSError as error:
         return [Fault("unreadable-shard", name, f"the file cannot be read ({error.strerror}); {AGAIN}")]
@@ -120,7 +118,7 @@ def _check_whole(name: str, archive: _Archive, digest: str, size: int) -> list[F
     if size < BLOCKSIZE:
         faults.append(Fault("empty-shard", name, f"the file has {size} bytes and holds no member; {AGAIN}"))
     elif archive.digest is None:
-        message = f"its digest is not in {CHECKSUMS}, so that damage could not be told; copy the whole list"
+        message = f"its digest is not in {CHECKSUMS}, so that damage would not show; copy the whole list"
         faults.append(Fault("no-checksum", name, message))
     elif archive.digest[1] != digest:
         message = f"{name} has the digest {digest}, expected {archive.digest[1]}: it is damaged or another; {AGAIN}"
@@ -149,12 +147,3 @@ def _check_entries(descriptor: int, entries: Mapping[str, tuple[int, ShardLocati
             )
             faults.append(Fault("wrong-member", where, message, utterance))
     return faults
-
-
-def _hash(descriptor: int) -> tuple[str, int]:
-    """Digest and size of a whole file."""
-    digest, size = hashlib.sha256(), 0
-    while block := os.pread(descriptor, BLOCK, size):
-        digest.update(block)
-        size += len(block)
-    return digest.hexdigest(), size

@@ -86,7 +86,7 @@ def read_table(path: Path, faults: list[Fault], columns: int | None = None) -> d
             first, value = table[key]
             # Equal lines lose nothing when one goes; lines that contradict each other leave the truth unknown.
             contradicted = key if value != rest[0] else None
-            message = f"{key!r} stands already on line {first}; keep one"
+            message = f"{key!r} is listed twice (first on line {first}); keep one"
             faults.append(Fault("duplicate", where, message, contradicted))
         else:
             table[key] = (number, rest[0])
@@ -103,7 +103,7 @@ def write_table(path: Path, table: Mapping[str, str]) -> None:
     """Write a table, sorted; the file is replaced in one step.
 
     Raises:
-        UserError: a key or value that cannot stand in a table: white space in a key, a line end in a value,
+        UserError: a key or value that no table can hold: white space in a key, a line end in a value,
             characters that have no UTF-8 form.
     """
     for key, value in table.items():

@@ -273,7 +273,7 @@ def _check_trials(path: Path, utt2spk: Mapping[str, str]) -> list[Fault]:
 
 
 def _compare(tables: Tables, other: Path) -> list[Fault]:
-    """Speakers and utterance ids that stand in both directories."""
+    """Speakers and utterance ids that are in both directories."""
     if not (other / "utt2spk").is_file():
         raise UserError(f"{other}: there is no utt2spk to compare with; expected a Kaldi data directory")
     theirs = {utterance: speaker for utterance, (_, speaker) in read_table(other / "utt2spk", [], 2).items()}

@@ -27,13 +27,13 @@ class NoLocksError(OSError):
 
 @contextmanager
 def hold_lock(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Hold the lock that a file stands for; the file is made if it is missing and stays.
+    """Hold the lock of a file, which is made if it is missing and stays.
 
     Children that are forked meanwhile have no part in it: it ends with this process, though they may live on.
 
     Args:
         path: the file, in a folder that exists.
-        wait: until whoever holds it lets go.
+        wait: until its holder releases it.
 
     Raises:
         BlockingIOError: another process or thread holds it, and ``wait`` is False.

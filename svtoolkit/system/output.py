@@ -24,7 +24,7 @@ def log_to_stdout() -> Iterator[None]:
 
 
 class StdoutHandler(logging.StreamHandler):
-    """Lets the command end where nobody reads its output any more, instead of printing a traceback for each line."""
+    """Ends the command when its output is no longer read (a closed pipe), without a traceback for each line."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's own name
         if isinstance(sys.exc_info()[1], BrokenPipeError):

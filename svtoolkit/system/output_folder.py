@@ -1,4 +1,4 @@
-"""A folder that a long command fills: one run at a time, one kind of content, gone on with after any stop."""
+"""A folder that a long command fills: one run at a time, one kind of content, resumed after any stop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def hold_alone(lock: Path, *, busy: str) -> Iterator[bool]:
-    """Keep other runs out of a folder; the block is told whether it is known that there is none.
+    """Keep other runs out of a folder; yields whether there certainly is none.
 
     Args:
         lock: a file for ``hold_lock``; where there are no locks, a warning names it.

@@ -1,4 +1,4 @@
-"""Processes that work for another one: it alone answers Ctrl-C, and they end when it ends, however that is."""
+"""Worker processes: they leave Ctrl-C to the process that started them, and end when it ends, however that is."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ Result = TypeVar("Result")
 
 @contextmanager
 def worker_processes(jobs: int, *, killed: str) -> Iterator[Executor]:
-    """Processes that take over calls; on leaving the block no more calls are begun and those begun are waited for.
+    """Processes that take over calls; on leaving the block no call is started any more, running ones are waited for.
 
     A script must use this under ``if __name__ == "__main__"``.
 
     Args:
         jobs: processes, each started when there is work for it.
-        killed: the sentence for the user where the system kills one, mostly for want of memory.
+        killed: the sentence for the user where the system kills one, mostly because memory ran out.
 
     Raises:
         UserError: that sentence.
     """
     # spawn: a forked child would inherit the threads of torch and of the caller.
-    executor = _Workers(jobs, multiprocessing.get_context("spawn"), initializer=_obey_parent_alone)
+    executor = _Workers(jobs, multiprocessing.get_context("spawn"), initializer=_start_worker)
     try:
         yield executor
     except BrokenProcessPool as error:
@@ -48,13 +48,13 @@ class _Workers(ProcessPoolExecutor):
         self, fn: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Future[Result]:
         # A process that is started there must not die of Ctrl-C on its way.
-        with held_back({signal.SIGINT}):
+        with block_signals({signal.SIGINT}):
             return super().submit(fn, *args, **kwargs)
 
 
 @contextmanager
-def held_back(signals: Collection[int]) -> Iterator[None]:
-    """Signals wait for the end of the block; to processes that are started in it until they let them in."""
+def block_signals(signals: Collection[int]) -> Iterator[None]:
+    """Signals are delivered at the end of the block; processes started in it inherit the mask."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -70,8 +70,8 @@ def end_with_parent() -> None:
     threading.Thread(target=_wait_for_parent, daemon=True).start()
 
 
-def _obey_parent_alone() -> None:
-    """Ctrl-C reaches all processes; the parent answers it, and the others end with the work in hand, or with it."""
+def _start_worker() -> None:
+    """The terminal sends Ctrl-C to all processes: the parent acts on it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
 

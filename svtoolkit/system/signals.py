@@ -55,19 +55,19 @@ class StopRequest:
         self._previous.clear()
 
 
-def obey_parent_alone() -> None:
-    """For loader workers: Ctrl-C and batch systems reach every process, and the main one decides what that means.
+def ignore_terminal_signals() -> None:
+    """For loader workers: Ctrl-C and batch systems signal every process, and the main one alone acts on it.
 
-    The parent's own SIGTERM still ends a worker: it is how Python ends what is left of its children at exit, and then
-    waits for them. Where the system cannot tell who sent a signal (macOS), SIGTERM ends a worker whoever sent it.
+    The parent's own SIGTERM still ends a worker: Python sends it at exit to the children that are left, and then waits
+    for them. Where the system does not say who sent a signal (macOS), any SIGTERM ends a worker.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "sigwaitinfo"):
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-        threading.Thread(target=_end_at_parents_word, daemon=True).start()
+        threading.Thread(target=_end_on_sigterm_of_parent, daemon=True).start()
 
 
-def _end_at_parents_word() -> None:
+def _end_on_sigterm_of_parent() -> None:
     while signal.sigwaitinfo([signal.SIGTERM]).si_pid != os.getppid():
         pass
     os._exit(0)

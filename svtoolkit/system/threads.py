@@ -40,5 +40,5 @@ def _map_in_pool(function: Callable[[Item], Result], items: Iterable[Item], jobs
         while pending:
             yield pending.popleft().result()
     finally:
-        # After an error or Ctrl-C nothing that is still queued is begun.
+        # After an error or Ctrl-C nothing that is still queued is started.
         pool.shutdown(cancel_futures=True)

@@ -25,7 +25,7 @@ from svtoolkit.config import TrainConfig
 from svtoolkit.device import choose_device
 from svtoolkit.distributed.world import PLACE, Place, joined, place_in_environment
 from svtoolkit.errors import UserError
-from svtoolkit.system.processes import end_with_parent, held_back
+from svtoolkit.system.processes import block_signals, end_with_parent
 from svtoolkit.system.signals import ASKING
 from svtoolkit.training.experiment import train
 
@@ -95,7 +95,7 @@ def _start_processes(config: TrainConfig) -> int | None:
     try:
         with _SignalsHandedOn(processes) as signals:
             resource_tracker.ensure_running()  # which lets signals in when it begins
-            with held_back(ASKING):
+            with block_signals(ASKING):
                 for rank in range(count):
                     ours, theirs = context.Pipe(duplex=False)
                     place = Place(rank, count, rank, count)

@@ -41,7 +41,7 @@ def test_shards_of_a_data_directory(tmp_path, data, capsys):
     typed = words(data, out, "--format", "flac", "--jobs", "2")
     assert main(typed) == 0
     captured = capsys.readouterr()
-    assert captured.out == f"{out}: 6 utterances, 0.00 h in 2 shards (0 of a former run), 0 left out\n"
+    assert captured.out == f"{out}: 6 utterances, 0.00 h in 2 shards (0 reused), 0 left out\n"
     assert "6/6" in captured.err
     assert re.search(r"shard: 100%.*utt/s", captured.err)
     assert sorted(path.name for path in out.glob("*.tar")) == ["shard-000000.tar", "shard-000001.tar"]
@@ -54,7 +54,7 @@ def test_shards_of_a_data_directory(tmp_path, data, capsys):
     assert record["per_shard"] == 4
     assert main(typed) == 0
     assert capsys.readouterr().out == (
-        f"{out}: all shards are there\n{out}: 6 utterances, 0.00 h in 2 shards (2 of a former run), 0 left out\n"
+        f"{out}: all shards are there\n{out}: 6 utterances, 0.00 h in 2 shards (2 reused), 0 left out\n"
     )
 
 
@@ -95,7 +95,7 @@ def test_what_is_left_out_is_told(tmp_path, data, capsys):
     lines = captured.out.splitlines()
     assert lines[0] == f"{data}/trials: 3 of 6 trials are of utterances in the shards"
     assert lines[1].startswith("1 utterances are left out for bad audio; the first: ")
-    assert lines[2] == f"{out}: 5 utterances, 0.00 h in 2 shards (0 of a former run), 1 left out"
+    assert lines[2] == f"{out}: 5 utterances, 0.00 h in 2 shards (0 reused), 1 left out"
     assert lines[3] == f"{out}/bad_files.tsv: what was left out, and why"
     assert "6/6" in captured.err
 

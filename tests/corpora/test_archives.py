@@ -8,6 +8,7 @@ import pytest
 from svtoolkit.corpora import archives
 from svtoolkit.corpora.archives import ARCHIVES, Archive, verify_archives
 from svtoolkit.errors import UserError
+from svtoolkit.system import checksum
 
 GOOD = b"an archive of speech" * 1000
 PAGE = "https://example.org/corpus/"
@@ -28,7 +29,7 @@ def table(monkeypatch) -> None:
 
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_archives_that_are_there_are_checked(jobs, table, tmp_path, monkeypatch):
-    monkeypatch.setattr(archives, "BLOCK", 1 << 12)
+    monkeypatch.setattr(checksum, "BLOCK", 1 << 12)
     for name, content in (
         ("whole.zip", GOOD),
         ("short.zip", GOOD[:-1]),

@@ -86,7 +86,7 @@ def test_no_source():
 def test_same_utterance_in_two_sources(tmp_path):
     one = make_source(tmp_path / "a", {"x-1": "x", "x-2": "x"})
     two = make_source(tmp_path / "b", {"x-2": "y", "y-1": "y"})
-    message = re.escape(f"utterance 'x-2' stands in both {one} and {two} (1 shared)")
+    message = re.escape(f"utterance 'x-2' is in both {one} and {two} (1 shared)")
     with pytest.raises(UserError, match=message):
         prepare_kaldi([one, two])
     with pytest.raises(UserError, match=re.escape(f"in both {one} and {one} (2 shared)")):
@@ -97,7 +97,7 @@ def test_same_speaker_id_with_other_audio(tmp_path):
     one = make_source(tmp_path / "a", {"x-1": "x", "w-1": "w"})
     two = make_source(tmp_path / "b", {"y-1": "y"})
     three = make_source(tmp_path / "c", {"x-9": "x"})
-    message = re.escape(f"speaker 'x' stands in both {one} and {three} with different audio (1 such)")
+    message = re.escape(f"speaker 'x' is in both {one} and {three} with different audio (1 such)")
     with pytest.raises(UserError, match=message):
         prepare_kaldi([one, two, three])
 

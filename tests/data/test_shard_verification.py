@@ -136,7 +136,7 @@ def test_missing_tables(shards):
     (shards / "shards.sha256").unlink()
     faults = verify_shards(shards)
     assert codes(faults) == [("missing-table", "shards.sha256")]
-    assert "the file is missing, which tells damaged shards" in faults[0].message
+    assert "the file is missing, which shows damaged shards" in faults[0].message
     (shards / "shards.scp").unlink()
     faults = verify_shards(shards)
     assert codes(faults) == [("missing-table", "shards.scp"), ("missing-table", "shards.sha256")]

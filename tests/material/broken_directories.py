@@ -109,16 +109,16 @@ BROKEN = [
     Broken(
         "malformed", append("spk2utt", "dan"), "spk2utt:4", "found 'dan', expected a key and a value", name="spk2utt"
     ),
-    Broken("duplicate", edit("utt2spk", "bob-2 bob\n", "bob-2 bob\nbob-2 bob\n"), "utt2spk:6", "already on line 5"),
+    Broken("duplicate", edit("utt2spk", "bob-2 bob\n", "bob-2 bob\nbob-2 bob\n"), "utt2spk:6", "first on line 5"),
     Broken(
         "duplicate",
         edit("utt2spk", "bob-2 bob\n", "bob-2 bob\nbob-2 cid\n"),
         "utt2spk:6",
-        "'bob-2' stands already on line 5; keep one",
+        "'bob-2' is listed twice (first on line 5); keep one",
         ("bob-2",),
         name="contradiction",
     ),
-    Broken("duplicate", append("utt2dur", "cid-3 9.0"), "utt2dur:10", "already on line 9", name="utt2dur"),
+    Broken("duplicate", append("utt2dur", "cid-3 9.0"), "utt2dur:10", "first on line 9", name="utt2dur"),
     Broken(
         "unsorted",
         edit("utt2spk", "ann-1 ann\nann-2 ann\n", "ann-2 ann\nann-1 ann\n"),

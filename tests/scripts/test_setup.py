@@ -202,7 +202,7 @@ def test_neither_venv_nor_pip_says_what_to_install(machine: Machine, behaviour: 
         (["--extras"], "--extras needs a value"),
         (
             ["--extras", "demo,gpu"],
-            "unknown extra 'gpu': pyproject.toml has demo torchaudio bitsandbytes voxceleb slurm dev",
+            "unknown extra 'gpu': pyproject.toml has demo torchaudio bitsandbytes voxceleb remote slurm dev",
         ),
         (["demo"], "unknown argument 'demo': known are --extras LIST and --help"),
     ],

@@ -1,4 +1,4 @@
-"""Signals: remembered by the loop, and not heard by loader workers unless their parent means it."""
+"""Signals: remembered by the loop, and ignored by loader workers unless their parent sends them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from svtoolkit.system.signals import StopRequest, obey_parent_alone
+from svtoolkit.system.signals import StopRequest, ignore_terminal_signals
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +65,7 @@ def test_handlers_come_back_after_an_error_too():
 
 
 def work(ready, stop) -> None:
-    obey_parent_alone()
+    ignore_terminal_signals()
     ready.set()
     stop.wait(60)
 
@@ -83,7 +83,7 @@ def worker():
     process.join()
 
 
-def test_a_worker_hears_neither_ctrl_c_nor_the_batch_system(worker):
+def test_a_worker_ignores_ctrl_c_and_the_batch_system(worker):
     process, stop = worker
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTERM):
         subprocess.run(["kill", f"-{int(number)}", str(process.pid)], check=True)
@@ -95,7 +95,7 @@ def test_a_worker_hears_neither_ctrl_c_nor_the_batch_system(worker):
 
 
 @pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="this system cannot tell who sent a signal")
-def test_a_worker_ends_when_its_parent_says_so(worker):
+def test_a_worker_ends_when_its_parent_terminates_it(worker):
     process, _ = worker
     process.terminate()
     process.join(30)

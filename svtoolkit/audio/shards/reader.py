@@ -78,7 +78,7 @@ class _Archive:
         self._remote = remote
 
     def release(self) -> None:
-        """Told by its reader that it is done; only a cached archive waits for that, to be thrown out."""
+        """Let the cache drop this archive again."""
         if self._remote is not None:
             self._remote.unlock(self.descriptor)
 

@@ -1,43 +1,35 @@
 """A folder of archives fetched from URLs: each is fetched whole and once, for all processes of the machine.
 
-Room is bounded. What was used longest ago goes first, and nothing goes that is being read: a reader holds a shared
-lock on the archive itself, so that the system takes the lock back from a reader that dies. An archive that is being
-fetched has its full size from the beginning (a sparse file), so that two processes never count on the same room.
+Its size is bounded, which fsspec's own caches are not. What was used longest ago goes first, and nothing goes that is
+being read: a reader holds a shared lock on the archive, which the system takes back from a reader that dies. An archive
+comes to ``fetching/`` first, under the lock ``fetching/<name>.lock``, whose file has its size meanwhile (without taking
+up disk): so two processes never count on the same space.
 """
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
 import logging
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
-from svtoolkit.audio.shards.remote_source import RemoteArchive, TransferError, open_remote
+from svtoolkit.audio.shards.remote_source import DISK_FULL, TransferError, fetch_archive
 from svtoolkit.errors import UserError
+from svtoolkit.system.checksum import hash_file
 from svtoolkit.system.file_lock import NoLocksError, hold_lock
 
 log = logging.getLogger(__name__)
 
-ATTEMPTS = 5
-FIRST_DELAY = 1.0
-"""Seconds before the second attempt; the delay doubles with each."""
+DELAYS = (1.0, 2.0, 4.0, 8.0)
+"""Seconds before the second attempt to fetch an archive, before the third and so on."""
 
-BLOCK = 1 << 20
-"""Bytes fetched at a time."""
-
-USED_AGAIN = 1.0
-"""Seconds after which another use of an archive is worth noting."""
-
-ROOM_LIMIT = 600.0
-"""Seconds to wait for archives in use to make room."""
-
-PARTIAL = ".part"
+SPACE_LIMIT = 600.0
+"""Seconds to wait until others no longer need their archives."""
 
 
 class RemoteShards:
@@ -61,45 +53,39 @@ class RemoteShards:
         self.max_bytes = max_bytes
         self.checksums = dict(checksums or {})
 
-    def local_path(self, url: str) -> Path:
-        """Fetch an archive unless it is there; whoever opens the path later may find it thrown out (see ``open``).
-
-        Raises:
-            UserError: as ``open``.
-        """
-        descriptor = self.open(url)
-        self.unlock(descriptor)
-        os.close(descriptor)
-        return self._place(url)
-
     def open(self, url: str) -> int:
-        """Fetch an archive unless it is there, and keep it from being thrown out.
+        """Fetch an archive unless it is there, and keep it from being dropped.
 
         Returns:
-            a descriptor for reading, to be handed to ``unlock`` when it is read and then to be closed.
+            a descriptor for reading; once it is read, ``unlock`` it and close it.
 
         Raises:
-            UserError: the archive cannot be fetched, is larger than the cache, finds no room in time or has another
-                checksum.
+            UserError: the archive cannot be fetched, is larger than the cache, finds no space in time or has another
+                checksum; the disk is full; the cache is on a file system without locks.
             OSError: the cache cannot be written; names the file.
         """
-        place = self._place(url)
-        descriptor = _open_shared(place)
+        archive = self._place(url)
+        descriptor = _open_shared(archive)
         if descriptor is not None:
             return descriptor
-        (self.cache_dir / "locks").mkdir(parents=True, exist_ok=True)
+        partial = archive.parent / "fetching" / archive.name
+        lock = partial.with_suffix(".lock")
+        partial.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with hold_lock(self._lock(place.name)):
-                descriptor = _open_shared(place)  # another process may have fetched it meanwhile
-                return self._fetch(url, place) if descriptor is None else descriptor
+            with hold_lock(lock):
+                descriptor = _open_shared(archive)  # another process may have fetched it meanwhile
+                return self._fetch(url, archive, partial, lock) if descriptor is None else descriptor
         except NoLocksError as error:
             raise UserError(
-                f"{self.cache_dir}: the file system has no locks, without which processes cannot share the cache; "
-                "choose a folder on a local disk"
+                f"{self.cache_dir}: the file system has no locks; choose a cache on a local disk"
             ) from error
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            raise UserError(f"{partial}: {error.strerror}; free some disk, or lower the bound of the cache") from error
 
     def unlock(self, descriptor: int) -> None:
-        """The archive may be thrown out again."""
+        """The archive may be dropped again."""
         fcntl.flock(descriptor, fcntl.LOCK_UN)
 
     def _place(self, url: str) -> Path:
@@ -108,159 +94,93 @@ class RemoteShards:
         name = re.sub(r"[^A-Za-z0-9._-]", "_", url.rpartition("/")[2])
         return self.cache_dir / f"{key}-{name[-64:]}"
 
-    def _lock(self, name: str) -> Path:
-        return self.cache_dir / "locks" / name
+    def _fetch(self, url: str, archive: Path, partial: Path, lock: Path) -> int:
+        """A descriptor of an archive that was not there, locked before anyone could drop it."""
+        try:
+            self._download(url, partial, lock)
+            checksum = self.checksums.get(url)
+            if checksum is not None and (found := hash_file(partial)) != checksum.lower():
+                raise UserError(
+                    f"{url}: arrived with the SHA-256 {found}, expected {checksum}: it is damaged, or another than the "
+                    "checksums were written for; upload it again, or copy its shards.scp and shards.sha256 again"
+                )
+            descriptor = os.open(partial, os.O_RDONLY | os.O_CLOEXEC)
+            os.fsync(descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            os.replace(partial, archive)
+            return descriptor
+        finally:
+            _release(lock)
 
-    def _fetch(self, url: str, place: Path) -> int:
-        reason: TransferError | None = None
-        for attempt in range(ATTEMPTS):
-            if reason is not None:
-                delay = FIRST_DELAY * 2 ** (attempt - 1)
-                log.warning("%s: %s; another attempt in %g s", url, reason, delay)
-                time.sleep(delay)
+    def _download(self, url: str, partial: Path, lock: Path) -> None:
+        for delay in (*DELAYS, None):
+            _release(lock)  # of the attempt before, or of a process that was killed: this one has the lock now
             try:
-                with open_remote(url) as archive:
-                    return self._store(url, archive, place)
+                return fetch_archive(url, partial, lambda size: self._reserve(url, size, lock))
             except TransferError as error:
-                reason = error
-        raise UserError(
-            f"{url}: could not be fetched in {ATTEMPTS} attempts ({reason}); check the network and the address, then "
-            "run the command again: what is fetched already is kept"
-        ) from reason
+                if delay is None:
+                    raise UserError(
+                        f"{url}: could not be fetched in {len(DELAYS) + 1} attempts ({error}); check the network and "
+                        "the address, then run the command again: what is fetched already is kept"
+                    ) from error
+                log.warning("%s: %s; another attempt in %g s", url, error, delay)
+                time.sleep(delay)
 
-    def _store(self, url: str, archive: RemoteArchive, place: Path) -> int:
-        """Write an archive into the cache; the descriptor comes locked, before anyone could throw it out."""
-        if archive.size > self.max_bytes:
+    def _reserve(self, url: str, size: int, lock: Path) -> None:
+        """Take space for an archive, as soon as there is enough of it."""
+        if size > self.max_bytes:
             raise UserError(
-                f"{url}: has {archive.size} bytes, more than the cache may hold ({self.max_bytes}); raise the bound, "
-                "or write smaller shards"
+                f"{url}: has {size} bytes, more than the cache may hold ({self.max_bytes}); raise the bound, or write "
+                "smaller shards"
             )
-        partial = place.with_name(place.name + PARTIAL)
-        with _named(partial):
-            partial.unlink(missing_ok=True)  # of a process that was killed: this one has the lock now
-            descriptor = self._reserve(archive.size, partial, url)
-            try:
-                self._copy(url, archive, descriptor)
-                os.fsync(descriptor)
-                fcntl.flock(descriptor, fcntl.LOCK_SH)
-                os.replace(partial, place)
-            except BaseException:
-                partial.unlink(missing_ok=True)
-                os.close(descriptor)
-                raise
-        return descriptor
-
-    def _copy(self, url: str, archive: RemoteArchive, descriptor: int) -> None:
-        checksum = self.checksums.get(url)
-        digest, count = hashlib.sha256(), 0
-        while block := archive.read(BLOCK):
-            digest.update(block)
-            count += len(block)
-            if count > archive.size:
-                break
-            rest = memoryview(block)
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
-        if count != archive.size:
-            raise TransferError(f"{count} bytes came, {archive.size} were announced")
-        if checksum is not None and digest.hexdigest() != checksum.lower():
-            raise UserError(
-                f"{url}: arrived with the SHA-256 {digest.hexdigest()}, expected {checksum}: it is damaged, or another "
-                "than the checksums were written for; upload it again, or copy its shards.scp and shards.sha256 again"
-            )
-
-    def _reserve(self, size: int, partial: Path, url: str) -> int:
-        """A new file of the size of the archive, opened for writing, as soon as there is room for it."""
-        limit = time.monotonic() + ROOM_LIMIT
+        limit = time.monotonic() + SPACE_LIMIT
         while True:
-            with hold_lock(self._lock("room")):
-                if self._make_room(size):
-                    descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-                    os.ftruncate(descriptor, size)
-                    return descriptor
+            with hold_lock(lock.with_name("all")):
+                if self._make_space(size):
+                    return os.truncate(lock, size)
             if time.monotonic() > limit:
                 raise UserError(
-                    f"{self.cache_dir}: no room for the {size} bytes of {url}: all else in the cache is in use; raise "
+                    f"{self.cache_dir}: no space for the {size} bytes of {url}: all else in the cache is in use; raise "
                     f"its bound, which is {self.max_bytes} bytes, or use fewer workers"
                 )
             time.sleep(0.1)
 
-    def _make_room(self, size: int) -> bool:
-        """Throw out archives, those used longest ago first, until there is room; whether there is. Under the lock."""
-        total, archives = 0, []
-        for path in self.cache_dir.iterdir():
-            if path.name == "locks" or (path.suffix == PARTIAL and self._drop_orphan(path)):
-                continue
-            try:
+    def _make_space(self, size: int) -> bool:
+        """Drop what was used longest ago until there is space; whether there is. Under the lock of all."""
+        found = []
+        # Locks first: an archive that arrives meanwhile is counted twice rather than never.
+        for path in (*self.cache_dir.glob("fetching/*.lock"), *self.cache_dir.glob("*.tar")):
+            with suppress(FileNotFoundError):  # someone empties the cache by hand
                 status = path.stat()
-            except FileNotFoundError:  # a transfer that ended meanwhile
-                continue
-            total += status.st_size
-            if path.suffix != PARTIAL:
-                archives.append((status.st_mtime_ns, status.st_size, path))
-        for _, freed, path in sorted(archives):
-            if total + size <= self.max_bytes:
+                found.append((status.st_mtime_ns, status.st_size, path))
+        total = size + sum(taken for _, taken, _ in found)
+        for _, _, path in sorted(found):
+            if total <= self.max_bytes:
                 break
-            if _drop_unused(path):
-                log.debug("%s: thrown out to make room", path)
-                total -= freed
-        return total + size <= self.max_bytes
-
-    def _drop_orphan(self, partial: Path) -> bool:
-        """Delete what a transfer left that was killed; whether it was one."""
-        try:
-            with hold_lock(self._lock(partial.name.removesuffix(PARTIAL)), wait=False):
-                partial.unlink(missing_ok=True)
-                return True
-        except BlockingIOError:
-            return False
+            with suppress(BlockingIOError), hold_lock(path, wait=False):  # else it is being read or fetched
+                total -= path.stat().st_size
+                if path.suffix == ".lock":  # of a process that was killed
+                    _release(path)
+                else:
+                    path.unlink(missing_ok=True)
+        return total <= self.max_bytes
 
 
-def _open_shared(place: Path) -> int | None:
+def _release(lock: Path) -> None:
+    """Give back the space of an archive that is not fetched any more, under its lock."""
+    lock.with_suffix(".tar").unlink(missing_ok=True)
+    os.truncate(lock, 0)
+
+
+def _open_shared(archive: Path) -> int | None:
     """A descriptor with a shared lock on an archive of the cache, noted as used; None where it is not there."""
     try:
-        descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(archive, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-        status = os.fstat(descriptor)
-        if status.st_nlink:
-            if time.time() - status.st_mtime > USED_AGAIN:
-                os.utime(descriptor)
-            return descriptor
-    except BaseException:
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    if not os.fstat(descriptor).st_nlink:  # dropped between the first call and the second
         os.close(descriptor)
-        raise
-    os.close(descriptor)  # thrown out between the first call and the second
-    return None
-
-
-def _drop_unused(path: Path) -> bool:
-    """Delete an archive unless a reader holds it; whether it is gone."""
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:  # someone empties the cache by hand
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    else:
-        path.unlink(missing_ok=True)
-        return True
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """A full disk does not say which file it was, and the remedy is another than for the network."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UserError(
-                f"{path}: {error.strerror}; free some disk, or lower the bound of the cache of remote shards"
-            ) from error
-        raise
+        return None
+    os.utime(descriptor)
+    return descriptor

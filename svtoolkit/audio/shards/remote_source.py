@@ -1,129 +1,96 @@
-"""An archive at a URL as a stream that is read once from beginning to end.
-
-http and https are read with Python's own client, which needs no further package, survives forking and has a limit on
-silence instead of one on the whole transfer. Every other scheme (s3, gs, file, memory, ...) is fsspec's
-(https://filesystem-spec.readthedocs.io), which torch brings along and which names the package that a scheme needs.
-"""
+"""Archives at URLs, fetched by fsspec (https://filesystem-spec.readthedocs.io): http(s) by aiohttp, s3 by s3fs, ..."""
 
 from __future__ import annotations
 
-import http.client
-import importlib
-import urllib.error
-import urllib.request
+import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import fsspec
+from fsspec.callbacks import Callback
+from fsspec.exceptions import FSTimeoutError
 
 from svtoolkit.errors import UserError
 
 SILENCE = 60.0
-"""Seconds without a byte after which a connection is given up."""
-
-READ_AHEAD = 1 << 24
-"""Bytes that fsspec asks for at a time."""
+"""Seconds without a byte after which an HTTP connection is given up."""
 
 PASSING_STATUS = {408, 425, 429, 500, 502, 503, 504}
 """Answers of an HTTP server that may be another one a little later (RFC 9110, RFC 6585)."""
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class TransferError(Exception):
     """A transfer failed in a way that may not fail again."""
 
 
-@dataclass
-class RemoteArchive:
-    """An open archive.
+def fetch_archive(url: str, target: Path, reserve: Callable[[int], object]) -> None:
+    """Write an archive to a file, with one request for its size and one for its content.
 
-    Attributes:
-        size: bytes that it has.
-        read: takes a number of bytes, gives as many or fewer, none at the end; raises TransferError.
-    """
-
-    size: int
-    read: Callable[[int], bytes]
-
-
-@contextmanager
-def open_remote(url: str) -> Iterator[RemoteArchive]:
-    """Open an archive at a URL.
+    Args:
+        url: its address.
+        target: the file; what a failed transfer leaves of it is the caller's to delete.
+        reserve: called with the size of the archive in bytes before the first of them comes.
 
     Raises:
         TransferError: the network or the server failed, perhaps not for long.
-        UserError: there is no such archive, it may not be read, or its size is not told; a scheme nobody knows.
+        UserError: there is no such archive, it may not be read, or its size is unknown; a scheme nobody knows.
+        OSError: the disk is full.
     """
-    opened = _open_http(url) if url.lower().startswith(("http://", "https://")) else _open_fsspec(url)
-    with opened as archive:
-        yield archive
+    with _explain(url):
+        filesystem, path = fsspec.url_to_fs(url, **_options(url))
+        size = filesystem.size(path)
+    if size is None:
+        raise UserError(f"{url}: the server does not say how large the archive is; serve it as a plain file")
+    reserve(size)
+
+    def compare(_: object, count: int, final: bool = False) -> None:
+        if count > size or (final and count < size):  # more could fill the disk
+            raise TransferError(f"{count} bytes came, {size} were announced")
+
+    with _explain(url):
+        filesystem.get_file(path, str(target), callback=Callback(hooks={"size": compare}))
+    compare(None, target.stat().st_size, final=True)
+
+
+def _is_http(url: str) -> bool:
+    return url.lower().startswith(("http://", "https://"))
+
+
+def _options(url: str) -> dict[str, Any]:
+    """Of fsspec's file system. aiohttp alone would end every transfer after 5 minutes and ask no proxy."""
+    if not _is_http(url):
+        return {}
+    import aiohttp
+
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=SILENCE, sock_read=SILENCE)
+    return {"client_kwargs": {"timeout": timeout, "headers": {"Accept-Encoding": "identity"}, "trust_env": True}}
 
 
 @contextmanager
-def _open_http(url: str) -> Iterator[RemoteArchive]:
-    headers = {"Accept-Encoding": "identity", "User-Agent": "svtoolkit"}
+def _explain(url: str) -> Iterator[None]:
+    """What fsspec and its backends raise, as TransferError or UserError."""
     try:
-        response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=SILENCE)
-    except urllib.error.HTTPError as error:
-        error.close()
-        if error.code in PASSING_STATUS:
-            raise TransferError(f"the server answers {error.code} {error.reason}") from error
+        yield
+    except (ImportError, ValueError) as error:
         raise UserError(
-            f"{url}: the server answers {error.code} {error.reason}; check the address, and whether it may be read"
+            f"{url}: is no address that can be read ({error}); correct it, or install the package for such addresses "
+            "(http, https: `pip install svtoolkit[remote]`)"
         ) from error
-    except (OSError, http.client.HTTPException) as error:
-        raise TransferError(_say(error)) from error
-    with response:
-        length = response.headers.get("Content-Length")
-        if length is None or not length.isdigit():
-            raise UserError(f"{url}: the server does not say how large the archive is; serve it as a plain file")
-
-        def read(count: int) -> bytes:
-            try:
-                return response.read(count)
-            except (OSError, http.client.HTTPException) as error:
-                raise TransferError(_say(error)) from error
-
-        yield RemoteArchive(int(length), read)
-
-
-@contextmanager
-def _open_fsspec(url: str) -> Iterator[RemoteArchive]:
-    stream, size = _find(url)
-    try:
-        if size is None:
-            raise UserError(f"{url}: its storage does not say how large the archive is; copy the shards here")
-
-        def read(count: int) -> bytes:
-            try:
-                return stream.read(count)
-            except Exception as error:  # every backend has exceptions of its own
-                raise TransferError(_say(error)) from error
-
-        yield RemoteArchive(size, read)
-    finally:
-        stream.close()
-
-
-def _find(url: str) -> tuple[Any, int | None]:
-    """The archive as fsspec opens it, and its size."""
-    fsspec = importlib.import_module("fsspec")
-    try:
-        filesystem, path = fsspec.core.url_to_fs(url)
-        size = filesystem.info(path)["size"]
-        return filesystem.open(path, "rb", block_size=READ_AHEAD, cache_type="readahead"), size
-    except ImportError as error:
-        raise UserError(f"{url}: a package is missing that reads this kind of address ({error})") from error
-    except ValueError as error:
-        raise UserError(f"{url}: is no address that can be read ({error})") from error
-    except FileNotFoundError as error:
-        raise UserError(
-            f"{url}: there is no such archive; check the address, and that the upload is complete"
-        ) from error
-    except PermissionError as error:
-        raise UserError(f"{url}: may not be read ({_say(error)}); check your credentials for it") from error
-    except Exception as error:  # every backend has exceptions of its own
-        raise TransferError(_say(error)) from error
-
-
-def _say(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    except Exception as error:
+        if isinstance(error, TransferError) or getattr(error, "errno", None) in DISK_FULL:
+            raise
+        # By HTTP, fsspec calls every failure to ask for the size a file that was not found; a silence has no text.
+        hides = isinstance(error, FSTimeoutError) or (isinstance(error, FileNotFoundError) and _is_http(url))
+        reason = (hides and error.__cause__) or error
+        status = getattr(reason, "status", None)
+        text = " ".join(str(reason).split()) or type(reason).__name__
+        if status not in PASSING_STATUS and (status or isinstance(reason, (FileNotFoundError, PermissionError))):
+            raise UserError(
+                f"{url}: there is no archive that may be read ({text}); check the address, your rights, and that the "
+                "upload is complete"
+            ) from error
+        raise TransferError(text) from error

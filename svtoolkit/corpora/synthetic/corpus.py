@@ -33,7 +33,7 @@ from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.output_folder import claim_folder
 from svtoolkit.system.processes import worker_processes
 
-VERSION = 1  # of the sound: to be raised with any change, here or in what this file imports, that alters it
+VERSION = 1  # of the sound: raise it with any change, here or in what this file imports, that alters it
 ACCENTS = ("en-us", "en-us", "en", "en", "en-gb-scotland", "en-gb-x-rp", "en-us-nyc", "en-029", "en-gb-x-gbcwmd")
 
 
@@ -71,7 +71,7 @@ def generate_synthetic_corpus(
     jobs: int = 1,
     progress: Callable[[int], object] | None = None,
 ) -> tuple[KaldiDir, KaldiDir]:
-    """Speak the corpus, or what is missing of it, and list it; an utterance depends on seed and name alone.
+    """Synthesise the corpus, or what is missing of it, and list it; an utterance depends on seed and name alone.
 
     Args:
         out: folder of the audio; may hold a part of the same corpus, whose finished files are kept.
@@ -148,7 +148,7 @@ def assign_channels(speaker: int, seed: int, utterances: int) -> list[str]:
     return [CHANNELS[(first + index) % len(CHANNELS)] for index in range(utterances)]
 
 
-def speak_speaker(task: SpeakerTask) -> int:
+def synthesise_speaker(task: SpeakerTask) -> int:
     """Write the missing utterances of a speaker; returns how many utterances the speaker now has."""
     missing = {path for path in task.paths if not path.is_file()}
     if missing:
@@ -159,7 +159,7 @@ def speak_speaker(task: SpeakerTask) -> int:
             for path, sentence, channel in zip(task.paths, sentences, channels, strict=True):
                 if path in missing:
                     rng = task.generator("utterance", path.stem)
-                    speech = speak_utterance(synthesiser, voice, sentence, rng, task.sample_rate)
+                    speech = synthesise_utterance(synthesiser, voice, sentence, rng, task.sample_rate)
                     write_flac(path, transmit(speech, task.sample_rate, channel, rng), task.sample_rate)
     return task.utterances
 
@@ -207,7 +207,7 @@ def write_variant(voice: Voice, rng: random.Random) -> str:
     return "\n".join(lines)
 
 
-def speak_utterance(
+def synthesise_utterance(
     synthesiser: Synthesiser, voice: Voice, sentence: str, rng: random.Random, sample_rate: int
 ) -> np.ndarray:
     """One sentence over no channel: float32, (samples,), at ``sample_rate``."""
@@ -249,14 +249,14 @@ def _check_numbers(speakers: int, utterances: int, eval_speakers: int, sample_ra
 
 def _run(tasks: Sequence[SpeakerTask], jobs: int) -> Iterator[int]:
     if jobs == 1:
-        yield from map(speak_speaker, tasks)
+        yield from map(synthesise_speaker, tasks)
         return
     killed = (
-        "a process that makes the synthetic corpus was killed, perhaps for want of memory; run the same command again, "
-        "which keeps what was made, with fewer jobs if it happens again"
+        "a process that makes the synthetic corpus was killed, probably because memory ran out; run the same command "
+        "again, which keeps what was made, with fewer jobs if it happens again"
     )
     with worker_processes(min(jobs, len(tasks)), killed=killed) as workers:
-        for future in as_completed([workers.submit(speak_speaker, task) for task in tasks]):
+        for future in as_completed([workers.submit(synthesise_speaker, task) for task in tasks]):
             yield future.result()
 
 

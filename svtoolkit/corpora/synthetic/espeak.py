@@ -29,7 +29,7 @@ from svtoolkit.errors import UserError
 
 ENGLISH_DATA = ("phontab", "phonindex", "phondata", "intonations", "en_dict")
 VARIANT = "speaker"
-# eSpeak keeps the path of its data in 160 bytes and looks elsewhere, without a word, for what does not fit.
+# eSpeak keeps the path of its data in 160 bytes and silently looks elsewhere where it does not fit.
 LONGEST_TEMPORARY_FOLDER = 120
 
 # Constants of speak_lib.h.

@@ -29,12 +29,12 @@ def transmit(speech: np.ndarray, sample_rate: int, channel: str, rng: random.Ran
 def reverberate(
     speech: np.ndarray, sample_rate: int, noise: np.random.Generator, *, seconds: float, ratio_db: float
 ) -> np.ndarray:
-    """Add a room of exponentially decaying noise.
+    """Convolve with an impulse response of exponentially decaying noise.
 
     Args:
         speech: shape (samples,).
         sample_rate: in Hz.
-        noise: gives the echoes of the room.
+        noise: gives the echoes.
         seconds: reverberation time, in which the echoes decay by 60 dB.
         ratio_db: energy of the direct sound over that of the echoes.
     """

@@ -44,7 +44,7 @@ def carry_tables(source: Path, out: Path, utt2spk: Mapping[str, str]) -> None:
     Args:
         source: data directory that the shards were made of.
         out: the directory of the shards.
-        utt2spk: utterances that are in the shards; lines about others are left out, which the log tells of trials.
+        utt2spk: utterances that are in the shards; lines about others are left out, of trials with a warning.
     """
     for patterns, keys in ((BY_UTTERANCE, set(utt2spk)), (BY_SPEAKER, set(utt2spk.values()))):
         for file in sorted(file for pattern in patterns for file in source.glob(pattern)):

@@ -51,7 +51,7 @@ class ShardTask:
     """The utterances of one shard: the unit of work of a process.
 
     Attributes:
-        bad_allowed: bad files above which the whole undertaking fails, so that the task need not go on.
+        bad_allowed: bad files above which all of the work fails, so that the task can stop.
     """
 
     out: Path
@@ -98,7 +98,7 @@ def make_shard(task: ShardTask) -> ShardRecord:
 
 
 def read_record(task: ShardTask) -> ShardRecord | None:
-    """The record of a shard that is there whole and holds these utterances; None, told in the log, where it is not."""
+    """The record of a shard that is whole and holds these utterances; None, with a warning, where it is not."""
     if not task.record.is_file():
         return None
     try:

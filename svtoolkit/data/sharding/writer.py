@@ -23,7 +23,7 @@ from svtoolkit.system.processes import worker_processes
 
 log = logging.getLogger(__name__)
 
-LAYOUT = 1  # of archives and tables: to be raised with any change that gives the same input other bytes
+LAYOUT = 1  # of archives and tables: raise it with any change that gives the same input other bytes
 ORDERS = ("shuffled", "sorted")
 MADE_OF = "made_of.json"
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -35,14 +35,14 @@ class Sharding:
 
     Attributes:
         shards: archives that are there.
-        found: of these, how many a former run had finished.
+        reused: of these, how many an earlier run had finished.
         utterances: in the archives.
         seconds: of their audio.
         bad: utterances that were left out.
     """
 
     shards: int
-    found: int
+    reused: int
     utterances: int
     seconds: float
     bad: list[BadFile]
@@ -106,16 +106,16 @@ def write_shards(
     ]
     with _disk_may_fill(folder), _claim(folder, {**made_of, "utterances": _digest(utterances)}):
         records = _read_whole(tasks, finished=(folder / INDEX).is_file())
-        found = len(records)
+        reused = len(records)
         for record in records.values():
             _tell(progress, record)
-        if found < len(tasks) or not (folder / INDEX).is_file():
+        if reused < len(tasks) or not (folder / INDEX).is_file():
             (folder / INDEX).unlink(missing_ok=True)
             _make_missing(tasks, records, jobs, max_bad, progress)
             _write_tables(tasks, records, kaldi_dir.utt2spk, tables_from)
         else:
             log.info("%s: all shards are there", folder)
-    return _sum_up(list(records.values()), found)
+    return _sum_up(list(records.values()), reused)
 
 
 def _check_options(settings: AudioSettings, *, per_shard: int, order: str, max_bad: float, jobs: int) -> None:
@@ -233,8 +233,8 @@ def _make_shards(tasks: Sequence[ShardTask], jobs: int) -> Generator[tuple[int, 
         yield from ((task.number, make_shard(task)) for task in tasks)
         return
     killed = (
-        f"{tasks[0].out}: a worker process was killed, for want of memory perhaps; finished shards are kept: run the "
-        "same command again, with fewer jobs"
+        f"{tasks[0].out}: a worker process was killed, probably because memory ran out; finished shards are kept: run "
+        "the same command again, with fewer jobs"
     )
     with worker_processes(jobs, killed=killed) as workers:
         numbers = {workers.submit(make_shard, task): task.number for task in tasks}
@@ -268,10 +268,10 @@ def _too_many(bad: Sequence[BadFile], allowed: int, out: Path, max_bad: float) -
     )
 
 
-def _sum_up(records: Sequence[ShardRecord], found: int) -> Sharding:
+def _sum_up(records: Sequence[ShardRecord], reused: int) -> Sharding:
     entries = [entry for record in records for entry in record.entries.values()]
     bad = [item for record in records for item in record.bad]
     if bad:
         log.warning("%d utterances are left out for bad audio; the first: %s", len(bad), bad[0].reason)
     archives = sum(bool(record.size) for record in records)
-    return Sharding(archives, found, len(entries), sum(entry.seconds for entry in entries), bad)
+    return Sharding(archives, reused, len(entries), sum(entry.seconds for entry in entries), bad)

@@ -13,9 +13,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
-from remote_material import MIB, content_of
+from remote_material import MIB, content_of, fetch
 from shard_material import decode, noise, read_locations, write_corpus
 
 from svtoolkit.audio.shards import reader, remote_cache
@@ -24,6 +25,7 @@ from svtoolkit.audio.shards.reader import configure_remote, open_member, read_me
 from svtoolkit.audio.shards.remote_cache import RemoteShards
 from svtoolkit.data.sharding.writer import write_shards
 from svtoolkit.errors import UserError
+from svtoolkit.system.threads import map_in_order
 
 
 def age(path: Path, seconds: float) -> None:
@@ -50,13 +52,11 @@ def test_crops_of_shards_at_a_url(server, tmp_path):
 
 def test_a_long_member_keeps_its_archive_while_it_is_open(server, tmp_path, monkeypatch):
     monkeypatch.setattr(reader, "READ_WHOLE", 0)
-    monkeypatch.setattr(remote_cache, "ROOM_LIMIT", 0.0)
+    monkeypatch.setattr(remote_cache, "SPACE_LIMIT", 0.0)
     server.files = {"/a.tar": b"a" * 1000, "/b.tar": b"b" * 1000}
     remote = RemoteShards(tmp_path / "cache", 1500)
     with open_member(ShardLocation(server.url("/a.tar"), 100, 300), remote=remote) as member:
-        with pytest.raises(
-            UserError, match=r"no room for the 1000 bytes of http.*/b.tar: all else in the cache is in use"
-        ):
+        with pytest.raises(UserError, match=r"no space for the 1000 bytes of http.*/b.tar: .* in use; raise its bound"):
             read_member(ShardLocation(server.url("/b.tar"), 0, 10), remote=remote)
         assert member.read() == b"a" * 300
     assert read_member(ShardLocation(server.url("/b.tar"), 0, 10), remote=remote) == b"b" * 10
@@ -65,7 +65,6 @@ def test_a_long_member_keeps_its_archive_while_it_is_open(server, tmp_path, monk
 
 @pytest.mark.parametrize("scheme", ["memory", "file"])
 def test_other_schemes_are_those_of_fsspec(tmp_path, scheme):
-    fsspec = pytest.importorskip("fsspec", reason="fsspec, which torch brings along, is not installed")
     content = np.random.default_rng(0).bytes(3 * MIB)
     url = f"{scheme}://{tmp_path}/shards/a.tar"
     with fsspec.open(url, "wb", auto_mkdir=True) as stream:
@@ -73,11 +72,11 @@ def test_other_schemes_are_those_of_fsspec(tmp_path, scheme):
     remote = pickle.loads(pickle.dumps(RemoteShards(tmp_path / "cache", 4 * MIB)))
     location = ShardLocation(url, MIB, 5000)
     assert read_member(location, remote=remote) == content[MIB : MIB + 5000]
-    assert remote.local_path(url).read_bytes() == content
-    with pytest.raises(UserError, match=r"b.tar: there is no such archive; check the address"):
-        remote.local_path(f"{scheme}://{tmp_path}/shards/b.tar")
+    assert fetch(remote, url).read_bytes() == content
+    with pytest.raises(UserError, match=r"b.tar: there is no archive .*; check the address"):
+        fetch(remote, f"{scheme}://{tmp_path}/shards/b.tar")
     with pytest.raises(UserError, match=r"has 3145728 bytes, more than the cache may hold \(1000\)"):
-        RemoteShards(tmp_path / "small", 1000).local_path(url)
+        fetch(RemoteShards(tmp_path / "small", 1000), url)
 
 
 PROGRAM = """
@@ -124,7 +123,7 @@ def test_more_archives_than_there_is_room_for(server, tmp_path):
 
 def _sizes(cache: Path) -> Iterator[int]:
     """Of archives and of what is being fetched, as they come and go."""
-    for path in cache.glob("*-*"):
+    for path in (*cache.glob("*.tar"), *cache.glob("fetching/*.tar")):
         with contextlib.suppress(FileNotFoundError):
             yield path.stat().st_size
 
@@ -134,9 +133,9 @@ def test_what_a_killed_process_left_is_no_obstacle(server, tmp_path):
     server.answers = ["silent"]
     cache = tmp_path / "cache"
     killed = start_reader(cache, 6000, server.url("/a.tar"))
-    # Room is taken for all of it, of which half has come, so that others do not count on it.
+    # Space is taken for all of it, of which half has come, so that others do not count on it.
     limit = time.monotonic() + 60
-    while [path.stat().st_size for path in cache.glob("*.part")] != [5000]:
+    while not server.asked or [path.stat().st_size for path in cache.glob("fetching/*-a.lock")] != [5000]:
         assert killed.poll() is None
         assert time.monotonic() < limit
         time.sleep(0.01)
@@ -152,22 +151,50 @@ def test_what_a_killed_process_left_is_no_obstacle(server, tmp_path):
 def test_the_same_archive_after_a_killed_process(server, tmp_path):
     server.files = {"/a.tar": b"hello" * 1000}
     remote = RemoteShards(tmp_path / "cache", 6000)
-    partial = remote._place(server.url("/a.tar")).with_suffix(".tar.part")
+    partial = tmp_path / "cache" / "fetching" / remote._place(server.url("/a.tar")).name
     partial.parent.mkdir(parents=True)
     partial.write_bytes(b"x" * 9000)
-    assert remote.local_path(server.url("/a.tar")).read_bytes() == b"hello" * 1000
+    partial.with_suffix(".lock").write_bytes(bytes(5500))
+    assert fetch(remote, server.url("/a.tar")).read_bytes() == b"hello" * 1000
     assert content_of(tmp_path / "cache") == {"a.tar": b"hello" * 1000}
+    assert not list(partial.parent.glob("*.tar"))
+    assert partial.with_suffix(".lock").stat().st_size == 0
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_process_fetches_on(server, tmp_path):
+    """fsspec keeps a thread and connections, which a forked process does not have."""
+    server.files = {"/a.tar": b"hello" * 1000, "/b.tar": b"world" * 1000}
+    remote = RemoteShards(tmp_path / "cache", MIB)
+    fetch(remote, server.url("/a.tar"))
+    child = os.fork()
+    if not child:
+        same = fetch(remote, server.url("/b.tar")).read_bytes() == server.files["/b.tar"]
+        os._exit(0 if same else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert server.asked == ["/a.tar", "/b.tar"]
+
+
+def test_threads_that_need_the_space_of_each_other(server, tmp_path):
+    server.files = {f"/{name}.tar": name.encode() * 1000 for name in "abcdef"}
+    remote = RemoteShards(tmp_path / "cache", 2500)
+
+    def read(path: str) -> bytes:
+        return read_member(ShardLocation(server.url(path), 10, 5), remote=remote)
+
+    for _ in range(3):
+        assert list(map_in_order(read, server.files, 4)) == [content[10:15] for content in server.files.values()]
 
 
 def test_what_was_used_longest_ago_goes_first(server, tmp_path):
     server.files = {f"/{name}.tar": name.encode() * 1000 for name in "abcd"}
     remote = RemoteShards(tmp_path / "cache", 3500)
-    paths = {name: remote.local_path(server.url(f"/{name}.tar")) for name in "abc"}
+    paths = {name: fetch(remote, server.url(f"/{name}.tar")) for name in "abc"}
     for name, seconds in (("a", 300), ("b", 200), ("c", 100)):
         age(paths[name], seconds)
     read_member(ShardLocation(server.url("/a.tar"), 0, 1), remote=remote)
     assert time.time() - paths["a"].stat().st_mtime < 50, "use is noted"
-    remote.local_path(server.url("/d.tar"))
+    fetch(remote, server.url("/d.tar"))
     assert sorted(content_of(tmp_path / "cache")) == ["a.tar", "c.tar", "d.tar"]
     assert len(server.asked) == 4
 
@@ -176,22 +203,22 @@ def test_what_is_in_use_stays(server, tmp_path):
     server.files = {f"/{name}.tar": name.encode() * 1000 for name in "abc"}
     remote = RemoteShards(tmp_path / "cache", 2500)
     descriptor = remote.open(server.url("/a.tar"))
-    age(remote.local_path(server.url("/a.tar")), 500)
-    age(remote.local_path(server.url("/b.tar")), 100)
-    remote.local_path(server.url("/c.tar"))
+    age(fetch(remote, server.url("/a.tar")), 500)
+    age(fetch(remote, server.url("/b.tar")), 100)
+    fetch(remote, server.url("/c.tar"))
     assert sorted(content_of(tmp_path / "cache")) == ["a.tar", "c.tar"]
     assert os.pread(descriptor, 5, 0) == b"aaaaa"
     remote.unlock(descriptor)
     os.close(descriptor)
-    age(remote.local_path(server.url("/c.tar")), -10)
-    remote.local_path(server.url("/b.tar"))
+    age(fetch(remote, server.url("/c.tar")), -10)
+    fetch(remote, server.url("/b.tar"))
     assert sorted(content_of(tmp_path / "cache")) == ["b.tar", "c.tar"]
 
 
 def test_an_archive_thrown_out_between_finding_and_locking_it(server, tmp_path, monkeypatch):
     server.files = {"/a.tar": b"hello"}
     remote = RemoteShards(tmp_path / "cache", 100)
-    path = remote.local_path(server.url("/a.tar"))
+    path = fetch(remote, server.url("/a.tar"))
     plain, calls = remote_cache.fcntl.flock, []
 
     def flock(descriptor: int, operation: int) -> None:
@@ -208,7 +235,7 @@ def test_an_archive_thrown_out_between_finding_and_locking_it(server, tmp_path, 
 def test_names_in_the_cache_are_plain(server, tmp_path):
     server.files = {"/a%20b/%C3%A4.tar?x=1&y=/../../z.tar": b"hello"}
     (path,) = server.files
-    place = RemoteShards(tmp_path / "cache", MIB).local_path(server.url(path))
+    place = fetch(RemoteShards(tmp_path / "cache", MIB), server.url(path))
     assert place.parent == tmp_path / "cache"
     assert place.read_bytes() == b"hello"
     long = RemoteShards(tmp_path / "cache", MIB)._place("s3://bucket/" + "ä" * 500 + ".tar")

@@ -6,23 +6,34 @@ import errno
 import hashlib
 import os
 import sys
+from pathlib import Path
 
 import pytest
-from remote_material import MIB, content_of
+from remote_material import MIB, content_of, fetch
 
 from svtoolkit.audio.shards import remote_cache, remote_source
 from svtoolkit.audio.shards.remote_cache import RemoteShards
+from svtoolkit.audio.shards.remote_source import fetch_archive
 from svtoolkit.errors import UserError
 
 
-@pytest.mark.parametrize("answers", [[503, 500], ["cut", "reset"], [429, "cut", 504, 502]])
-def test_what_fails_is_tried_again(server, tmp_path, delays, caplog, answers):
+@pytest.mark.parametrize(
+    ("answers", "failures"),
+    [
+        ([503, 500], 2),
+        (["cut", "reset", "reset"], 2),  # aiohttp itself asks again, once, where a connection is closed without answer
+        ([429, "cut", 504, 502], 4),
+        (["longer", "other"], 2),
+    ],
+    ids=str,
+)
+def test_what_fails_is_tried_again(server, tmp_path, delays, caplog, answers, failures):
     server.files = {"/a.tar": b"hello" * 1000}
     server.answers = list(answers)
     remote = RemoteShards(tmp_path / "cache", MIB)
-    assert remote.local_path(server.url("/a.tar")).read_bytes() == b"hello" * 1000
-    assert delays == [1.0, 2.0, 4.0, 8.0][: len(answers)]
-    assert len(caplog.messages) == len(answers)
+    assert fetch(remote, server.url("/a.tar")).read_bytes() == b"hello" * 1000
+    assert delays == [1.0, 2.0, 4.0, 8.0][:failures]
+    assert len(caplog.messages) == failures
     assert caplog.messages[0].startswith(f"{server.url('/a.tar')}: ")
     assert caplog.messages[0].endswith("; another attempt in 1 s")
     assert content_of(tmp_path / "cache") == {"a.tar": b"hello" * 1000}
@@ -31,62 +42,70 @@ def test_what_fails_is_tried_again(server, tmp_path, delays, caplog, answers):
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (503, r"the server answers 503 Service Unavailable"),
-        ("cut", r"(2500 bytes came, 5000 were announced|IncompleteRead.*)"),
-        ("reset", r".+"),
+        (503, r"503, .*Service Unavailable.*"),
+        ("cut", r".*Not enough data to satisfy content length.*"),
+        ("reset", r".*disconnected.*"),
+        ("longer", r"15000 bytes came, 5000 were announced"),
+        ("other", r"4999 bytes came, 5000 were announced"),
     ],
 )
 def test_what_fails_again_and_again_is_given_up(server, tmp_path, delays, answer, reason):
     server.files = {"/a.tar": b"hello" * 1000}
-    server.answers = [answer] * 9
+    server.answers = [answer] * 20
     remote = RemoteShards(tmp_path / "cache", MIB)
     with pytest.raises(UserError, match=rf"/a.tar: could not be fetched in 5 attempts \({reason}\); check the network"):
-        remote.local_path(server.url("/a.tar"))
-    assert len(server.asked) == 5
+        fetch(remote, server.url("/a.tar"))
+    assert len(server.asked) == (10 if answer == "reset" else 5)
     assert delays == [1.0, 2.0, 4.0, 8.0]
     assert content_of(tmp_path / "cache") == {}
 
 
-def test_a_server_that_falls_silent(server, tmp_path, delays, monkeypatch):
+def test_a_server_that_falls_silent(server, tmp_path, delays, monkeypatch, caplog):
     monkeypatch.setattr(remote_source, "SILENCE", 0.2)
     server.files = {"/a.tar": b"hello" * 1000}
     server.answers = ["silent"]
     remote = RemoteShards(tmp_path / "cache", MIB)
-    assert remote.local_path(server.url("/a.tar")).read_bytes() == b"hello" * 1000
+    assert fetch(remote, server.url("/a.tar")).read_bytes() == b"hello" * 1000
     assert (delays, len(server.asked)) == ([1.0], 2)
+    assert "Timeout on reading data" in caplog.text
 
 
 def test_no_server(tmp_path, delays, server):
     url = server.url("/a.tar")
     server.server_close()
-    with pytest.raises(UserError, match=r"could not be fetched in 5 attempts \(.*refused.*\)"):
-        RemoteShards(tmp_path / "cache", MIB).local_path(url)
+    with pytest.raises(UserError, match=r"could not be fetched in 5 attempts \(Cannot connect to host .*\)"):
+        fetch(RemoteShards(tmp_path / "cache", MIB), url)
 
 
 @pytest.mark.parametrize("status", [404, 403, 410])
 def test_what_will_not_change_is_told_at_once(server, tmp_path, delays, status):
     server.answers = [status]
-    with pytest.raises(
-        UserError, match=rf"/a.tar: the server answers {status} .*; check the address, and whether it may"
-    ):
-        RemoteShards(tmp_path / "cache", MIB).local_path(server.url("/a.tar"))
+    with pytest.raises(UserError, match=r"/a.tar: there is no archive that may be read .*; check the address") as error:
+        fetch(RemoteShards(tmp_path / "cache", MIB), server.url("/a.tar"))
+    assert str(status) in str(error.value)
     assert delays == []
     assert server.asked == ["/a.tar"]
+
+
+def test_a_server_that_tells_sizes_with_the_content_only(server, tmp_path):
+    server.files = {"/a.tar": b"hello" * 1000}
+    server.has_head = False
+    assert fetch(RemoteShards(tmp_path / "cache", MIB), server.url("/a.tar")).read_bytes() == b"hello" * 1000
 
 
 def test_a_server_that_does_not_say_how_much_comes(server, tmp_path):
     server.files = {"/a.tar": b"hello"}
     server.answers = ["vague"]
     with pytest.raises(UserError, match=r"/a.tar: the server does not say how large the archive is"):
-        RemoteShards(tmp_path / "cache", MIB).local_path(server.url("/a.tar"))
+        fetch(RemoteShards(tmp_path / "cache", MIB), server.url("/a.tar"))
 
 
 def test_an_archive_larger_than_the_cache(server, tmp_path):
     server.files = {"/a.tar": b"hello" * 1000, "/b.tar": b"hello"}
     remote = RemoteShards(tmp_path / "cache", 4999)
-    remote.local_path(server.url("/b.tar"))
+    fetch(remote, server.url("/b.tar"))
     with pytest.raises(UserError) as error:
-        remote.local_path(server.url("/a.tar"))
+        fetch(remote, server.url("/a.tar"))
     assert str(error.value) == (
         f"{server.url('/a.tar')}: has 5000 bytes, more than the cache may hold (4999); raise the bound, or write "
         "smaller shards"
@@ -100,35 +119,44 @@ def test_checksums(server, tmp_path, delays):
     server.files = {"/a.tar": b"hello"}
     url = server.url("/a.tar")
     right, wrong = hashlib.sha256(b"hello").hexdigest(), hashlib.sha256(b"hallo").hexdigest()
-    assert RemoteShards(tmp_path / "cache", MIB, {url: right.upper()}).local_path(url).read_bytes() == b"hello"
+    assert fetch(RemoteShards(tmp_path / "cache", MIB, {url: right.upper()}), url).read_bytes() == b"hello"
     with pytest.raises(UserError, match=rf"/a.tar: arrived with the SHA-256 {right}, expected {wrong}: it is damaged"):
-        RemoteShards(tmp_path / "cache", MIB, {url: wrong}).local_path(url)
+        fetch(RemoteShards(tmp_path / "cache", MIB, {url: wrong}), url)
     assert delays == []
     server.files = {"/a.tar": b"hallo"}
     newer = RemoteShards(tmp_path / "cache", MIB, {url: wrong})
-    assert newer.local_path(url).read_bytes() == b"hallo", "content with another checksum is another archive"
+    assert fetch(newer, url).read_bytes() == b"hallo", "content with another checksum is another archive"
     assert sorted(path.read_bytes() for path in (tmp_path / "cache").glob("*.tar")) == [b"hallo", b"hello"]
 
 
 def test_a_full_disk(server, tmp_path, monkeypatch, delays):
     server.files = {"/a.tar": b"hello"}
 
-    def fail(*_: object) -> int:
+    def fail(*_: object, **__: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(remote_cache.os, "write", fail)
-    with pytest.raises(UserError, match=r"a.tar.part: No space left on device; free some disk, or lower the bound"):
-        RemoteShards(tmp_path / "cache", MIB).local_path(server.url("/a.tar"))
+    monkeypatch.setattr(remote_cache, "fetch_archive", fail)
+    with pytest.raises(UserError, match=r"a.tar: No space left on device; free some disk, or lower the bound"):
+        fetch(RemoteShards(tmp_path / "cache", MIB), server.url("/a.tar"))
     assert delays == []
     monkeypatch.undo()
     assert content_of(tmp_path / "cache") == {}
+    assert fetch(RemoteShards(tmp_path / "cache", MIB), server.url("/a.tar")).read_bytes() == b"hello"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no device that is always full")
+def test_a_disk_that_fills_while_an_archive_comes(server, tmp_path):
+    server.files = {"/a.tar": b"hello" * 100000}
+    with pytest.raises(OSError, match="No space left") as error:
+        fetch_archive(server.url("/a.tar"), Path("/dev/full"), lambda size: None)
+    assert error.value.errno == errno.ENOSPC
 
 
 def test_a_cache_that_cannot_be_written_names_its_file(server, tmp_path):
     server.files = {"/a.tar": b"hello"}
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(OSError, match="cache"):
-        RemoteShards(tmp_path / "cache", MIB).local_path(server.url("/a.tar"))
+        fetch(RemoteShards(tmp_path / "cache", MIB), server.url("/a.tar"))
 
 
 def test_a_cache_without_locks(server, tmp_path, monkeypatch):
@@ -136,18 +164,21 @@ def test_a_cache_without_locks(server, tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(remote_cache.fcntl, "flock", refuse)
-    with pytest.raises(UserError, match=r"cache: the file system has no locks, without which .*; choose a folder on a"):
-        RemoteShards(tmp_path / "cache", MIB).local_path(server.url("/a.tar"))
+    with pytest.raises(UserError, match=r"cache: the file system has no locks; choose a cache on a local disk"):
+        fetch(RemoteShards(tmp_path / "cache", MIB), server.url("/a.tar"))
 
 
 def test_an_address_of_no_known_kind(tmp_path):
     remote = RemoteShards(tmp_path / "cache", 1000)
-    with pytest.raises(UserError, match=r"^nowhere://host/a.tar: is no address that can be read \(.*nowhere"):
-        remote.local_path("nowhere://host/a.tar")
+    with pytest.raises(
+        UserError, match=r"^nowhere://host/a.tar: is no address that can be read \(.*nowhere.*correct it"
+    ):
+        fetch(remote, "nowhere://host/a.tar")
 
 
-def test_a_scheme_whose_package_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "s3fs", None)
+@pytest.mark.parametrize(("url", "package"), [("s3://bucket/a.tar", "s3fs"), ("https://host/a.tar", "aiohttp")])
+def test_a_scheme_whose_package_is_missing(tmp_path, monkeypatch, url, package):
+    monkeypatch.setitem(sys.modules, package, None)
     remote = RemoteShards(tmp_path / "cache", 1000)
-    with pytest.raises(UserError, match=r"^s3://bucket/a.tar: a package is missing that reads this kind of .*s3fs"):
-        remote.local_path("s3://bucket/a.tar")
+    with pytest.raises(UserError, match=rf"^{url}: .*{package}.* install the package .*svtoolkit\[remote\]"):
+        fetch(remote, url)

@@ -87,7 +87,7 @@ def test_killed_and_continued(corpus, uninterrupted, tmp_path, moment):
     assert "shards.scp" not in left
     told: list[int] = []
     done = write_shards(corpus, out, per_shard=PER_SHARD, progress=told.append)
-    assert (done.found, done.shards) == ({"amid the tables": 4}.get(moment, 2), 4)
+    assert (done.reused, done.shards) == ({"amid the tables": 4}.get(moment, 2), 4)
     assert sum(told) == 12
     assert read_shards(out) == uninterrupted
     assert verify_shards(out) == []
@@ -127,7 +127,7 @@ def is_running(process: int) -> bool:
 
 def test_a_killed_worker_is_a_sentence(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "make_shard", _die)
-    with pytest.raises(UserError, match=r"out: a worker process was killed, for want of memory perhaps"):
+    with pytest.raises(UserError, match=r"out: a worker process was killed, probably because memory ran out"):
         write_shards(corpus, tmp_path / "out", per_shard=PER_SHARD, jobs=2)
 
 
@@ -142,7 +142,7 @@ def test_nothing_to_do(corpus, uninterrupted, tmp_path, caplog):
     told: list[int] = []
     with caplog.at_level("INFO", "svtoolkit"):
         done = write_shards(corpus, out, per_shard=PER_SHARD, jobs=2, progress=told.append)
-    assert (done.found, done.shards, done.utterances, sum(told)) == (4, 4, 12, 12)
+    assert (done.reused, done.shards, done.utterances, sum(told)) == (4, 4, 12, 12)
     assert caplog.messages == [f"{out}: all shards are there"]
     assert {path: path.stat().st_mtime_ns for path in out.iterdir() if path.is_file()} == before
 
@@ -176,7 +176,7 @@ def test_what_is_not_whole_is_made_again(corpus, uninterrupted, tmp_path, caplog
     write_shards(corpus, out, per_shard=PER_SHARD)
     harm(out)
     done = write_shards(corpus, out, per_shard=PER_SHARD)
-    assert done.found == 3
+    assert done.reused == 3
     assert message in caplog.text
     assert read_shards(out) == uninterrupted
 
@@ -259,7 +259,7 @@ def test_a_full_disk(corpus, uninterrupted, tmp_path, monkeypatch, number):
     )
     monkeypatch.undo()
     assert sorted(read_shards(out)) == ["shard-000000.tar"]
-    assert write_shards(corpus, out, per_shard=PER_SHARD).found == 1
+    assert write_shards(corpus, out, per_shard=PER_SHARD).reused == 1
     assert read_shards(out) == uninterrupted
 
 

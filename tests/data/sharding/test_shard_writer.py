@@ -152,7 +152,7 @@ def test_the_bytes_depend_neither_on_jobs_nor_on_the_order_of_the_list(corpus, s
     )
     assert read_shards(tmp_path / "out") == read_shards(shards)
     assert sorted(told) == [2, 5, 5]
-    assert (done.shards, done.found, done.utterances, done.bad) == (3, 0, 12, [])
+    assert (done.shards, done.reused, done.utterances, done.bad) == (3, 0, 12, [])
     assert done.seconds == pytest.approx(sum(kaldi_dir.utt2dur.values()))
 
 
