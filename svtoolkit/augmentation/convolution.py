@@ -50,7 +50,7 @@ def _multiply_on_cpu(signals: Tensor, kernels: Tensor, size: int) -> Tensor:
     both[rows:, : kernels.shape[-1]] = kernels
     spectra = torch.fft.rfft(both)
     product = spectra[:rows] * spectra[rows:]
-    # MKL takes longer for a single row than for two, and rounds it otherwise: the result shall not depend on the batch.
+    # MKL takes longer for a single row than for two, and rounds it otherwise: the result must not depend on the batch.
     return torch.fft.irfft(product.expand(2, -1) if rows == 1 else product, size)[:rows]
 
 
