@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from functools import lru_cache
 
 import numpy as np
 import torch
+from scipy.signal import firwin, kaiserord
 from torch import Tensor
 
 from svtoolkit.augmentation.change import Change, Parameters
@@ -66,15 +66,9 @@ def band_filter(sample_rate: int) -> np.ndarray:
     Design as in Oppenheim and Schafer, Discrete-Time Signal Processing, section 7.6: 60 dB down from 100 Hz on
     downwards and from 3600 Hz on upwards, within 0.01 dB in between the edges.
     """
-    width = 2 * math.pi * TRANSITION / sample_rate
-    half = math.ceil((ATTENUATION - 7.95) / (2.285 * width) / 2)
-    position = np.arange(-half, half + 1)
-
-    def low_pass(cutoff: float) -> np.ndarray:
-        return 2 * cutoff / sample_rate * np.sinc(2 * cutoff / sample_rate * position)
-
-    window = np.kaiser(2 * half + 1, 0.1102 * (ATTENUATION - 8.7))
-    return (low_pass(HIGH_EDGE + TRANSITION / 2) - low_pass(LOW_EDGE - TRANSITION / 2)) * window
+    taps, beta = kaiserord(ATTENUATION, 2 * TRANSITION / sample_rate)
+    cutoffs = [LOW_EDGE - TRANSITION / 2, HIGH_EDGE + TRANSITION / 2]
+    return firwin(taps | 1, cutoffs, window=("kaiser", beta), pass_zero=False, scale=False, fs=sample_rate)
 
 
 def _transmit(narrow: Tensor, laws: Tensor) -> Tensor:
