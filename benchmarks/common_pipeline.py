@@ -1,9 +1,10 @@
 """The way most toolkits load training crops, to measure against: everything whole, one utterance after the other.
 
 The order is that of WeSpeaker (wespeaker/dataset/dataset.py and processor.py): decode, change the speed of the whole,
-crop, room or noise, features. Noise and rooms are decoded whole, as there; a room is applied with its full response and
-the peak is normalised after it. Speed changes with the resampler of svtoolkit, so that none is at a disadvantage. The
-noise of "speech" is one clip, not several talkers. Noise and room together happen as often as in svtoolkit.
+crop, reverberation or noise, features. Noise and impulse responses are decoded whole, as there; the full response is
+applied, and the peak is normalised after it. Speed changes with the resampler of svtoolkit, so that none is at a
+disadvantage. The noise of "speech" is one clip, not several talkers. Noise and reverberation together happen as often
+as in svtoolkit.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from scipy.signal import fftconvolve
 from torch import Tensor
 
 from svtoolkit.audio.files import convert_rate
-from svtoolkit.augmentation import AugmentationPolicy, NoiseLibrary
-from svtoolkit.augmentation.noise_library import ImpulseLibrary
-from svtoolkit.augmentation.plan import LIBRARY_CATEGORY
+from svtoolkit.augmentation.impulse_responses import ImpulseLibrary
+from svtoolkit.augmentation.noise import LIBRARY_CATEGORY, NoiseLibrary
+from svtoolkit.config import AugmentConfig
 from svtoolkit.crops.training_set import TrainingSet
 from svtoolkit.features import FrontEnd
 from svtoolkit.features.fbank import dither_noise
@@ -33,8 +34,8 @@ class CommonPipeline:
 
     Args:
         training_set: what entries mean: whole files of one rate.
-        noises, rooms: to augment with; only where their files are is taken of them.
-        policy: how often, and the ranges of signal-to-noise ratios.
+        noises, rirs: to augment with; only where their files are is taken of them.
+        augment: how often, and the ranges of signal-to-noise ratios.
         samples: of a crop.
         features: of one crop.
     """
@@ -43,15 +44,15 @@ class CommonPipeline:
         self,
         training_set: TrainingSet,
         noises: NoiseLibrary,
-        rooms: ImpulseLibrary,
-        policy: AugmentationPolicy,
+        rirs: ImpulseLibrary,
+        augment: AugmentConfig,
         samples: int,
         features: Features,
     ) -> None:
         self.training_set = training_set
         self.noises = {name: files.paths for name, files in noises.categories.items()}
-        self.rooms = rooms.files.paths
-        self.policy = policy
+        self.rirs = rirs.files.paths
+        self.augment = augment
         self.samples = samples
         self.features = features
 
@@ -70,11 +71,11 @@ class CommonPipeline:
         return features - features.mean(axis=0)
 
     def _augment(self, crop: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        if rng.random() >= self.policy.probability:
+        if rng.random() >= self.augment.probability:
             return crop
-        way = rng.integers(3)  # room, both, noise
+        way = rng.integers(3)  # reverberation, both, noise
         if way < 2:
-            response, _ = soundfile.read(self.rooms[rng.integers(len(self.rooms))], dtype="float32")
+            response, _ = soundfile.read(self.rirs[rng.integers(len(self.rirs))], dtype="float32")
             crop = _normalise_peak(fftconvolve(crop, response / np.linalg.norm(response))[: len(crop)])
         if way > 0:
             crop = _normalise_peak(self._add_noise(crop, rng))
@@ -85,7 +86,7 @@ class CommonPipeline:
         paths = self.noises[LIBRARY_CATEGORY[kind]]
         noise, _ = soundfile.read(paths[rng.integers(len(paths))], dtype="float32")
         noise = _random_stretch(noise, len(crop), rng)
-        snr_db = rng.uniform(*getattr(self.policy, f"{kind}_snr"))
+        snr_db = rng.uniform(*getattr(self.augment, f"{kind}_snr"))
         scale = np.sqrt(10 ** ((_decibels(crop) - _decibels(noise) - snr_db) / 10))
         return crop + scale.astype(np.float32) * noise
 

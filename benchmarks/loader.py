@@ -2,8 +2,8 @@
 
     python -m benchmarks.loader --data DATA --output benchmarks/results/loader.json
 
-Utterances of 8 s in FLAC, crops of 2 s with speed perturbation, dither, noise and rooms as the recipes have them, and a
-batched filter bank, all in this process on one thread, all from a warm page cache. The common way (see
+Utterances of 8 s in FLAC, crops of 2 s with speed perturbation, dither, noise and reverberation as in the recipes, and
+a batched filter bank, all in this process on one thread, all from a warm page cache. The common way (see
 benchmarks/common_pipeline.py) is there with two filter banks: kaldi-native-fbank, and one in torch which is called for
 one crop at a time, as torchaudio's is. Babble is of three to seven talkers here and of one there; what that costs shows
 a row of its own, and so does noise in WAV, as MUSAN is published, for both. Every round loads the same crops in all
@@ -33,8 +33,12 @@ from benchmarks.loader_parts import measure_parts
 from benchmarks.loader_reading import compare_reading
 from benchmarks.machine import write_record
 from benchmarks.step_time import Timing, time_in_turns
-from svtoolkit.augmentation import AugmentationPolicy, Augmenter, ImpulseLibrary, NoiseLibrary, apply_batch
+from svtoolkit.augmentation.augmenter import UNCHANGED, Augmenter
+from svtoolkit.augmentation.build import build_augmenter
+from svtoolkit.augmentation.impulse_responses import ImpulseLibrary
+from svtoolkit.augmentation.noise import NoiseLibrary
 from svtoolkit.augmentation.spec_augment import SpecAugment
+from svtoolkit.config import AugmentConfig
 from svtoolkit.crops import crop as crops
 from svtoolkit.crops.crop import CropDataset, CropGeometry
 from svtoolkit.crops.manifest import Manifest
@@ -45,8 +49,8 @@ from svtoolkit.features import FrontEnd, build_front_end
 FRAMES = 200
 SPEEDS = (1.0, 0.9, 1.1)
 MASKS = SpecAugment(probability=0.6, time_masks=1, time_width=10, freq_masks=1, freq_width=8)
-POLICY = AugmentationPolicy()
-ONE_TALKER = AugmentationPolicy(babble_talkers=(1, 1))
+AUGMENT = AugmentConfig()
+ONE_TALKER = AugmentConfig(babble_talkers=[1, 1])
 
 WORKER, BATCH, ONE = "augmented in the worker", "augmented in the batch", "augmented in the batch, one talker"
 COMMON, COMMON_TORCH = "common, kaldi-native-fbank", "common, filter bank in torch"
@@ -54,19 +58,19 @@ WAV, COMMON_WAV = f"{BATCH}, noise in WAV", f"{COMMON}, noise in WAV"
 
 TIMES_COMMON = 4.0
 STEPS_PER_SECOND, STEP = 2.5, 128
-"""A card that trains ResNet34 with as many crops a step."""
+"""A GPU that trains ResNet34 with as many crops a step."""
 SHARDS_TO_FILES = 1.1
 
 
 class Sources:
-    """Everything that is opened once: training set, noise, rooms, filter bank."""
+    """Everything that is opened once: training set, noise, impulse responses, filter bank."""
 
     def __init__(self, material: Material) -> None:
         self.front_end: FrontEnd = build_front_end()
-        folders = {"flac": (material.noise, material.rooms), "wav": (material.noise_wav, material.rooms_wav)}
-        self.sounds = {
-            name: (NoiseLibrary.build(Manifest.read(noise)), ImpulseLibrary.build(Manifest.read(rooms)))
-            for name, (noise, rooms) in folders.items()
+        folders = {"flac": (material.noise, material.rirs), "wav": (material.noise_wav, material.rirs_wav)}
+        self.noise_libraries = {
+            name: (NoiseLibrary.build(Manifest.read(noise)), ImpulseLibrary.build(Manifest.read(rirs)))
+            for name, (noise, rirs) in folders.items()
         }
         self.samples = self.front_end.num_samples(FRAMES)
         self.geometry = CropGeometry(self.front_end.sample_rate, self.samples, FRAMES, self.front_end.num_bins)
@@ -76,23 +80,21 @@ class Sources:
         return TrainingSet.build(self.manifests[source], speeds=speeds, min_seconds=0.0)
 
     def augmented(
-        self, policy: AugmentationPolicy = POLICY, *, in_batch: bool = False, sounds: str = "flac"
+        self, augment: AugmentConfig = AUGMENT, *, in_batch: bool = False, sounds: str = "flac"
     ) -> CropDataset:
         """Crops as a recipe has them."""
-        augmenter = Augmenter(policy, *self.sounds[sounds], sample_rate=self.geometry.sample_rate)
+        augmenter = build_augmenter(augment, *self.noise_libraries[sounds], sample_rate=self.geometry.sample_rate)
         return self._crops(self.training_set(), 1.0, augmenter, in_batch)
 
     def plain(self, source: str) -> CropDataset:
         """Crops as they are in the files or shards."""
-        return self._crops(self.training_set(source, (1.0,)), 0.0, None, False)
+        return self._crops(self.training_set(source, (1.0,)), 0.0, UNCHANGED, False)
 
     def common(self, *, in_torch: bool = False, sounds: str = "flac") -> CommonPipeline:
         bank = torch_features(self.front_end) if in_torch else kaldi_native_features(self.geometry.bins)
-        return CommonPipeline(self.training_set(), *self.sounds[sounds], POLICY, self.samples, bank)
+        return CommonPipeline(self.training_set(), *self.noise_libraries[sounds], AUGMENT, self.samples, bank)
 
-    def _crops(
-        self, training_set: TrainingSet, dither: float, augmenter: Augmenter | None, in_batch: bool
-    ) -> CropDataset:
+    def _crops(self, training_set: TrainingSet, dither: float, augmenter: Augmenter, in_batch: bool) -> CropDataset:
         options: dict[str, Any] = {"augmenter": augmenter, "augment_in_batch": in_batch}
         return CropDataset(training_set, self.geometry, MASKS, dither=dither, int16_scale=True, seed=0, **options)
 
@@ -114,8 +116,8 @@ def load_features(dataset: CropDataset, front_end: FrontEnd, batches: Sequence[S
     for items in batches:
         batch = crops.collate_crops([dataset[item] for item in items])
         waveforms = batch.waveforms
-        if batch.augmentation is not None:
-            waveforms = apply_batch(waveforms, batch.augmentation, front_end.sample_rate)
+        if batch.changes:
+            waveforms = dataset.augmenter.apply(waveforms, batch.changes)
         features = dataset.spec_augment.apply(front_end(waveforms), batch.masks)
     return features
 

@@ -1,4 +1,4 @@
-"""What the loader is measured on: speech joined to utterances of one length, noise and rooms, as data directories."""
+"""What the loader is measured on: speech joined to utterances of one length, noise and RIRs, as data directories."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPEECH, NOISE, ROOMS = "speechocean762/train", "musan_mini", "rirs"
 
 REAL = "joined from real recordings of 16 bits; their lowest bits are rounded away, which makes FLAC of them cheap"
 SYNTHETIC = (
-    "synthetic: noise of the spectrum and the syllables of speech, noise, chords and decaying noise for rooms; "
+    "synthetic: noise of the spectrum and the syllables of speech, noise, chords and decaying noise for RIRs; "
     "give --data for real recordings"
 )
 
@@ -33,17 +33,17 @@ class Material:
 
     Attributes:
         files, shards: the same speech in files and in archives.
-        noise, rooms: what augments it, in FLAC.
-        noise_wav, rooms_wav: the same in WAV, as MUSAN and RIRS_NOISES are published.
+        noise, rirs: what augments it, in FLAC.
+        noise_wav, rirs_wav: the same in WAV, as MUSAN and RIRS_NOISES are published.
         note: where it is from.
     """
 
     files: Path
     shards: Path
     noise: Path
-    rooms: Path
+    rirs: Path
     noise_wav: Path
-    rooms_wav: Path
+    rirs_wav: Path
     note: str
 
     def audio(self) -> dict[str, list[Path]]:
@@ -81,15 +81,15 @@ def make_material(folder: Path, data: Path | None, *, utterances: int, seconds: 
     kaldi_dir.write(folder / "files")
     write_shards(kaldi_dir, folder / "shards", per_shard=per_shard)
     sounds = _write_synthetic_sounds(folder / "sounds") if data is None else data
-    _write_tables(sounds, folder / "noise", folder / "rooms")
-    _write_tables(_as_wav(sounds, folder / "wav"), folder / "noise_wav", folder / "rooms_wav")
-    names = ("files", "shards", "noise", "rooms", "noise_wav", "rooms_wav")
+    _write_tables(sounds, folder / "noise", folder / "rirs")
+    _write_tables(_as_wav(sounds, folder / "wav"), folder / "noise_wav", folder / "rirs_wav")
+    names = ("files", "shards", "noise", "rirs", "noise_wav", "rirs_wav")
     return Material(*(folder / name for name in names), note=SYNTHETIC if data is None else REAL)
 
 
 def describe(material: Material) -> dict[str, object]:
     """Numbers that the cost of decoding depends on."""
-    speech, noise, rooms = (KaldiDir.read(path) for path in (material.files, material.noise, material.rooms))
+    speech, noise, rirs = (KaldiDir.read(path) for path in (material.files, material.noise, material.rirs))
     seconds = sum(speech.utt2dur.values())
     size = sum(path.stat().st_size for path in material.audio()["files"])
     lengths = {
@@ -103,15 +103,15 @@ def describe(material: Material) -> dict[str, object]:
         "flac_kbit_per_second": round(size * 8 / 1000 / seconds),
         "noise_files": {category: len(values) for category, values in lengths.items()},
         "noise_mean_seconds": {category: round(float(np.mean(values)), 1) for category, values in lengths.items()},
-        "rooms": len(rooms.utt2dur),
-        "room_mean_seconds": round(float(np.mean(list(rooms.utt2dur.values()))), 2),
+        "rooms": len(rirs.utt2dur),
+        "room_mean_seconds": round(float(np.mean(list(rirs.utt2dur.values()))), 2),
     }
 
 
-def _write_tables(sounds: Path, noise: Path, rooms: Path) -> None:
+def _write_tables(sounds: Path, noise: Path, rirs: Path) -> None:
     prepare_musan(sounds / NOISE).write(noise)
     listed = audio_below(str(sounds / ROOMS), EXTENSIONS)
-    make_kaldi_dir([Listed(name, "room", path) for name, path in listed]).write(rooms)
+    make_kaldi_dir([Listed(name, "room", path) for name, path in listed]).write(rirs)
 
 
 def _as_wav(sounds: Path, folder: Path) -> Path:
@@ -140,7 +140,7 @@ def _synthetic_speech(utterances: int, seconds: float) -> Iterator[tuple[str, np
 
 
 def _write_synthetic_sounds(folder: Path) -> Path:
-    """Folders laid out as those of the real noises and rooms."""
+    """Folders laid out as those of the real noises and impulse responses."""
     rng = np.random.default_rng(2)
     makers = {"noise": _hiss, "music": _chord, "speech": _syllables}
     sounds = {

@@ -10,8 +10,11 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from svtoolkit.augmentation import Augmenter, ImpulseLibrary, apply
-from svtoolkit.augmentation.noise_library import SoundFiles
+from svtoolkit.augmentation.augmenter import Augmenter
+from svtoolkit.augmentation.impulse_responses import ImpulseLibrary
+from svtoolkit.augmentation.noise import Noise
+from svtoolkit.augmentation.reverberation import Reverberation
+from svtoolkit.augmentation.sound_files import SoundFiles
 from svtoolkit.augmentation.spec_augment import SpecAugment
 from svtoolkit.crops import crop as crops
 from svtoolkit.features import FrontEnd
@@ -21,11 +24,11 @@ PARTS: dict[str, tuple[Any, str]] = {
     "change its speed": (crops, "convert_rate"),
     "dither": (crops, "dither_noise"),
     "draw masks": (SpecAugment, "draw"),
-    "draw noise and room": (Augmenter, "draw"),
+    "draw noise and response": (Augmenter, "draw"),
     "open, seek and decode noise": (SoundFiles, "read"),
     "room impulse response": (ImpulseLibrary, "response"),
-    "reverberation by FFT": (apply, "reverberate"),
-    "mix noise in": (apply, "add_noise"),
+    "reverberation by FFT": (Reverberation, "apply"),
+    "mix noise in": (Noise, "apply"),
     "collate": (crops, "collate_crops"),
     "filter bank": (FrontEnd, "forward"),
     "put masks on": (SpecAugment, "apply"),

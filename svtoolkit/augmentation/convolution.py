@@ -2,25 +2,9 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import torch
+from scipy.fft import next_fast_len
 from torch import Tensor
-
-
-@lru_cache(maxsize=4096)
-def fast_length(samples: int) -> int:
-    """The smallest even length of at least so many samples with no prime factor above 5 (1 for a single sample)."""
-    best = 1 << (samples - 1).bit_length()
-    power_of_five = 1
-    while power_of_five < best:
-        odd = power_of_five
-        while odd < best:
-            doublings = (-(-samples // odd) - 1).bit_length()
-            best = min(best, odd << max(1, doublings))
-            odd *= 3
-        power_of_five *= 5
-    return best
 
 
 def convolve(signals: Tensor, kernels: Tensor, delay: int = 0) -> Tensor:
@@ -37,7 +21,8 @@ def convolve(signals: Tensor, kernels: Tensor, delay: int = 0) -> Tensor:
     samples = signals.shape[-1]
     kernels = kernels[..., : samples + delay]  # later taps reach no sample that is returned
     # What the circular convolution wraps around may fall on the first `delay` samples, which are left out.
-    size = fast_length(max(samples + kernels.shape[-1] - 1 - delay, samples + delay))
+    needed = max(samples + kernels.shape[-1] - 1 - delay, samples + delay)
+    size = 2 * next_fast_len((needed + 1) // 2, real=True)  # real transforms of odd lengths are slower
     multiply = _multiply_on_cpu if signals.device.type == "cpu" else _multiply_on_device
     return multiply(signals, kernels, size)[..., delay : delay + samples]
 
@@ -50,7 +35,7 @@ def _multiply_on_cpu(signals: Tensor, kernels: Tensor, size: int) -> Tensor:
     both[rows:, : kernels.shape[-1]] = kernels
     spectra = torch.fft.rfft(both)
     product = spectra[:rows] * spectra[rows:]
-    # MKL takes longer for a single row than for two, and rounds it otherwise: the result shall not depend on the batch.
+    # MKL takes longer for a single row than for two, and rounds it otherwise: the result must not depend on the batch.
     return torch.fft.irfft(product.expand(2, -1) if rows == 1 else product, size)[:rows]
 
 

@@ -1,49 +1,45 @@
-"""Rooms: an impulse response made ready, and speech sent through it."""
+"""Reverberation: speech sent through a room impulse response."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from svtoolkit.augmentation.change import Change, Parameters
 from svtoolkit.augmentation.convolution import convolve
-from svtoolkit.augmentation.mixing import SILENCE, level
-
-LONGEST_RESPONSE = 1.0
-"""Seconds of a response, from its direct path on, that are used. A simulated room rarely rings longer; of a cathedral's
-7 s the cut leaves out a seventh of the energy, and a third of the arithmetic for a crop of 2 s."""
-
-DECAYED = 1e-6
-"""Share of the energy, -60 dB, that may be left behind the end of a response: the decay that defines RT60."""
+from svtoolkit.augmentation.impulse_responses import ImpulseLibrary
+from svtoolkit.augmentation.level import SILENCE, level
 
 
-def find_response(recording: np.ndarray, sample_rate: int) -> slice:
-    """The samples of a recorded room impulse response that are used, to be made ready by ``normalise_response``.
-
-    Taps before the direct path, its strongest peak, are dropped, so that speech is not delayed. Behind it, the response
-    ends where the energy still to come (Schroeder's backward integral, J. Acoust. Soc. Am. 37, 1965) is 60 dB below
-    the whole, and after LONGEST_RESPONSE at the latest.
+class Reverberation(Change):
+    """Impulse responses drawn uniformly, whatever their room.
 
     Args:
-        recording: (samples,).
-        sample_rate: in Hz.
-
-    Raises:
-        ValueError: a response that is empty, silent or not finite.
+        library: what there is to draw from.
+        sample_rate: of the crops, in Hz.
     """
-    magnitude = np.abs(recording)
-    peak = int(magnitude.argmax()) if len(recording) else 0
-    if not len(recording) or not 0 < magnitude[peak] < np.inf:  # argmax finds a NaN, too
-        raise ValueError("the impulse response is empty, silent or not finite")
-    tail = recording[peak : peak + max(1, round(LONGEST_RESPONSE * sample_rate))] / magnitude[peak]
-    to_come = np.cumsum(np.square(tail[::-1], dtype=np.float64))  # from the end, so increasing
-    return slice(peak, peak + len(tail) - int(np.searchsorted(to_come, DECAYED * to_come[-1])))
 
+    def __init__(self, library: ImpulseLibrary, sample_rate: int) -> None:
+        self.library = library
+        self.sample_rate = sample_rate
 
-def normalise_response(response: np.ndarray) -> np.ndarray:
-    """What ``find_response`` found, at energy 1: (taps,) that begin with the direct path -> float32, (taps,)."""
-    kept = response / np.abs(response[0])
-    return (kept / np.linalg.norm(kept)).astype(np.float32)
+    def draw(self, generator: np.random.Generator) -> Parameters:
+        return {"response": int(generator.integers(len(self.library)))}
+
+    def load(self, parameters: Parameters, samples: int) -> Parameters:
+        return {"response": self.library.response(parameters["response"], self.sample_rate)}
+
+    def apply(self, waveforms: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+        return reverberate(waveforms, parameters["response"])
+
+    def description(self) -> str:
+        return f"reverberation ({len(self.library)} responses)"
+
+    def fingerprint(self) -> str:
+        return self.library.fingerprint()
 
 
 def reverberate(waveforms: Tensor, responses: Tensor) -> Tensor:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from functools import lru_cache
 
 import numpy as np
 import torch
+from scipy.signal import firwin, kaiserord
 from torch import Tensor
 
+from svtoolkit.augmentation.change import Change, Parameters
 from svtoolkit.augmentation.convolution import convolve
-from svtoolkit.augmentation.g711 import round_trip
+from svtoolkit.augmentation.g711 import LAWS, round_trip
+from svtoolkit.errors import UserError
 
 LINE_RATE = 8000
 LOW_EDGE, HIGH_EDGE = 300.0, 3400.0
@@ -20,29 +23,41 @@ ATTENUATION = 66.0
 """dB of either edge in its stop band; together they keep 60, as their ripples may add up."""
 
 
-def is_telephone_rate(sample_rate: int) -> bool:
-    """Whether ``telephone`` can work at this rate: a multiple of the line's, which decimates without interpolation."""
-    return sample_rate >= LINE_RATE and sample_rate % LINE_RATE == 0
-
-
-def telephone(waveforms: Tensor, law: str, sample_rate: int) -> Tensor:
+class Telephone(Change):
     """Speech as it comes out of a telephone line, neither delayed nor at another level.
 
-    It is band-limited, decimated to 8 kHz, rounded to 16 bits (what is beyond full scale is clipped), coded, decoded
-    and interpolated by the same filter. Samples that are not finite stay so.
+    It is band-limited, decimated to 8 kHz, rounded to 16 bits (what is beyond full scale is clipped), coded by either
+    law, decoded and interpolated by the same filter. Samples that are not finite stay so.
 
     Args:
-        waveforms: float32, in [-1, 1], (batch, samples).
-        law: ``mu`` or ``a``.
-        sample_rate: of the waveforms, in Hz, a multiple of 8000.
+        probability: share of the crops that are augmented which go through a line.
+        sample_rate: of the crops, in Hz.
+
+    Raises:
+        UserError: a rate that is no multiple of the line's, which would not decimate without interpolation.
     """
-    factor = sample_rate // LINE_RATE
-    kernel = _kernel(sample_rate, waveforms.device)
-    delay = kernel.shape[-1] // 2
-    narrow = convolve(waveforms, kernel, delay)[:, ::factor]
-    received = torch.zeros_like(waveforms)
-    received[:, ::factor] = _transmit(narrow, law) * factor  # zeros in between take (factor - 1) / factor of the level
-    return convolve(received, kernel, delay)
+
+    def __init__(self, probability: float, sample_rate: int) -> None:
+        if sample_rate < LINE_RATE or sample_rate % LINE_RATE:
+            raise UserError(
+                f"augment.telephone_probability is {probability}, but features.sample_rate is {sample_rate} Hz, "
+                f"expected a multiple of {LINE_RATE} Hz; set augment.telephone_probability=0"
+            )
+        self.probability = probability
+        self.sample_rate = sample_rate
+
+    def draw(self, generator: np.random.Generator) -> Parameters | None:
+        return {"law": int(generator.integers(len(LAWS)))} if generator.random() < self.probability else None
+
+    def apply(self, waveforms: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+        factor = self.sample_rate // LINE_RATE
+        kernel = _kernel(self.sample_rate, waveforms.device)
+        delay = kernel.shape[-1] // 2
+        narrow = convolve(waveforms, kernel, delay)[:, ::factor]
+        received = torch.zeros_like(waveforms)
+        # The zeros in between take (factor - 1) / factor of the level.
+        received[:, ::factor] = _transmit(narrow, parameters["law"]) * factor
+        return convolve(received, kernel, delay)
 
 
 def band_filter(sample_rate: int) -> np.ndarray:
@@ -51,22 +66,16 @@ def band_filter(sample_rate: int) -> np.ndarray:
     Design as in Oppenheim and Schafer, Discrete-Time Signal Processing, section 7.6: 60 dB down from 100 Hz on
     downwards and from 3600 Hz on upwards, within 0.01 dB in between the edges.
     """
-    width = 2 * math.pi * TRANSITION / sample_rate
-    half = math.ceil((ATTENUATION - 7.95) / (2.285 * width) / 2)
-    position = np.arange(-half, half + 1)
-
-    def low_pass(cutoff: float) -> np.ndarray:
-        return 2 * cutoff / sample_rate * np.sinc(2 * cutoff / sample_rate * position)
-
-    window = np.kaiser(2 * half + 1, 0.1102 * (ATTENUATION - 8.7))
-    return (low_pass(HIGH_EDGE + TRANSITION / 2) - low_pass(LOW_EDGE - TRANSITION / 2)) * window
+    taps, beta = kaiserord(ATTENUATION, 2 * TRANSITION / sample_rate)
+    cutoffs = [LOW_EDGE - TRANSITION / 2, HIGH_EDGE + TRANSITION / 2]
+    return firwin(taps | 1, cutoffs, window=("kaiser", beta), pass_zero=False, scale=False, fs=sample_rate)
 
 
-def _transmit(narrow: Tensor, law: str) -> Tensor:
-    """Code and decode samples of any shape."""
+def _transmit(narrow: Tensor, laws: Tensor) -> Tensor:
+    """Code and decode every row, (batch, samples), by its law, a place in LAWS, (batch,)."""
     finite = narrow.isfinite()
     index = torch.where(finite, narrow * 32768, 0.0).round_().clamp_(-32768, 32767).long() + 32768
-    return torch.where(finite, _table(law, narrow.device)[index], narrow)
+    return torch.where(finite, _tables(narrow.device)[laws.unsqueeze(1), index], narrow)
 
 
 @lru_cache(maxsize=16)
@@ -75,5 +84,6 @@ def _kernel(sample_rate: int, device: torch.device) -> Tensor:
 
 
 @lru_cache(maxsize=16)
-def _table(law: str, device: torch.device) -> Tensor:
-    return torch.from_numpy(round_trip(law)).to(device)
+def _tables(device: torch.device) -> Tensor:
+    """What becomes of every 16-bit sample, by law: (laws, 65536)."""
+    return torch.from_numpy(np.stack([round_trip(law) for law in LAWS])).to(device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,7 +13,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from svtoolkit.audio.files import convert_rate, read_audio
-from svtoolkit.augmentation import AugmentationBatch, Augmenter, Materials, Plan, collate_plans
+from svtoolkit.augmentation.augmenter import UNCHANGED, Augmenter, ChangedRows, collate_changes
+from svtoolkit.augmentation.change import Parameters
 from svtoolkit.augmentation.spec_augment import SpecAugment
 from svtoolkit.crops.training_set import TrainingSet
 from svtoolkit.errors import UserError
@@ -27,34 +29,34 @@ class CropBatch(NamedTuple):
         labels: classes, int64, (batch,).
         masks: SpecAugment masks, int64, (batch, masks, 2).
         entries: rows of the training set, int64, (batch,).
-        augmentation: what is still to happen to the waveforms on the device; None: nothing.
+        changes: of the waveforms that are left to the device, by name; see ``Augmenter.apply``.
     """
 
     waveforms: Tensor
     labels: Tensor
     masks: Tensor
     entries: Tensor
-    augmentation: AugmentationBatch | None = None
+    changes: Mapping[str, ChangedRows] = {}
 
     def to(self, device: torch.device) -> CropBatch:
         """The same on another device; the copy of pinned tensors goes on while the caller does."""
         waveforms, labels, masks, entries = (tensor.to(device, non_blocking=True) for tensor in self[:4])
-        augmentation = None if self.augmentation is None else self.augmentation.to(device)
-        return CropBatch(waveforms, labels, masks, entries, augmentation)
+        changes = {name: rows.to(device) for name, rows in self.changes.items()}
+        return CropBatch(waveforms, labels, masks, entries, changes)
 
 
 class Crop(NamedTuple):
     """One crop: as the row of a ``CropBatch``.
 
     Attributes:
-        prepared: plan and materials of an augmentation that is left to the device.
+        changes: loaded parameters of changes that are left to the device.
     """
 
     samples: np.ndarray
     label: int
     masks: np.ndarray
     entry: int
-    prepared: tuple[Plan, Materials] | None = None
+    changes: Mapping[str, Parameters] = {}
 
 
 @dataclass(frozen=True)
@@ -73,10 +75,10 @@ class CropDataset(Dataset[Crop]):
     Args:
         training_set: what entries mean.
         geometry: size of the crops.
-        spec_augment: policy of the masks.
+        spec_augment: draws the masks.
         dither: standard deviation of white noise, in 16-bit units where ``int16_scale``.
         seed: with epoch and entry it fixes every draw.
-        augmenter: of noise and rooms; None: none.
+        augmenter: draws the changes of the waveforms.
         augment_in_batch: leave their arithmetic to the device.
         channel, resample: as for ``read_audio``.
 
@@ -93,7 +95,7 @@ class CropDataset(Dataset[Crop]):
         dither: float,
         int16_scale: bool,
         seed: int,
-        augmenter: Augmenter | None = None,
+        augmenter: Augmenter = UNCHANGED,
         augment_in_batch: bool = False,
         channel: int | None = None,
         resample: bool = False,
@@ -124,13 +126,10 @@ class CropDataset(Dataset[Crop]):
             noise = dither_noise(len(samples), self.dither, self.int16_scale, generator).numpy()
             samples = np.add(samples, noise, out=noise)
         masks = self.spec_augment.draw(self.geometry.frames, self.geometry.bins, rng)
-        if self.augmenter is None:
-            return Crop(samples, label, masks, entry)
-        plan = self.augmenter.draw(rng, len(samples))
-        materials = self.augmenter.load(plan, len(samples))
+        changes = self.augmenter.load(self.augmenter.draw(rng), len(samples))
         if self.augment_in_batch:
-            return Crop(samples, label, masks, entry, (plan, materials))
-        return Crop(self.augmenter.apply(samples, plan, materials), label, masks, entry)
+            return Crop(samples, label, masks, entry, changes)
+        return Crop(self.augmenter.apply_to_crop(samples, changes), label, masks, entry)
 
     def _crop(self, utterance_index: int, speed: float, rng: np.random.Generator) -> np.ndarray:
         """A random stretch, ``speed`` times as fast; an utterance that is too short is repeated."""
@@ -159,12 +158,12 @@ class CropDataset(Dataset[Crop]):
 
 
 def collate_crops(items: list[Crop]) -> CropBatch:
-    samples, labels, masks, entries, _ = zip(*items, strict=True)
-    prepared = [crop.prepared for crop in items if crop.prepared is not None]
+    """Crops of one size as a batch, in their order."""
+    samples, labels, masks, entries, changes = zip(*items, strict=True)
     return CropBatch(
         torch.from_numpy(np.stack(samples)),
         torch.tensor(labels),
         torch.from_numpy(np.stack(masks)),
         torch.tensor(entries),
-        collate_plans(prepared, len(samples[0])) if prepared else None,
+        collate_changes(changes),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import fields
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,7 +11,10 @@ import numpy as np
 from svtoolkit.audio.shards.location import is_url, parse_location
 from svtoolkit.audio.shards.reader import configure_remote
 from svtoolkit.audio.shards.remote_cache import RemoteShards
-from svtoolkit.augmentation import AugmentationPolicy, Augmenter, ImpulseLibrary, NoiseLibrary
+from svtoolkit.augmentation.augmenter import Augmenter
+from svtoolkit.augmentation.build import build_augmenter
+from svtoolkit.augmentation.impulse_responses import ImpulseLibrary
+from svtoolkit.augmentation.noise import NoiseLibrary
 from svtoolkit.augmentation.spec_augment import SpecAugment
 from svtoolkit.config import TrainConfig
 from svtoolkit.crops.crop import CropDataset, CropGeometry
@@ -37,8 +39,8 @@ class TrainingData:
     Attributes:
         training_set: without the held-out speakers.
         held_out: speakers for validation; None: none.
-        spec_augment: policy of the masks.
-        augmenter: of noise, rooms, gain and telephone; None: none of them can happen.
+        spec_augment: masks of the features.
+        augmenter: changes of the waveforms; without any where none can happen.
     """
 
     def __init__(self, config: TrainConfig) -> None:
@@ -92,8 +94,7 @@ class TrainingData:
 
     def fingerprint(self) -> str:
         """Changes whenever the same draw would be another crop: guards a resumed run."""
-        sounds = "" if self.augmenter is None else self.augmenter.fingerprint()
-        return " ".join(filter(None, (self.training_set.fingerprint(), sounds)))
+        return " ".join(filter(None, (self.training_set.fingerprint(), self.augmenter.fingerprint())))
 
     def announce(self) -> None:
         """Say in the log what there is to train on."""
@@ -104,7 +105,7 @@ class TrainingData:
             len(data.utterances), data.seconds.sum() / 3600,
             len(data.speakers), len(data.speeds), data.num_classes, held,
         )  # fmt: skip
-        if self.augmenter is not None:
+        if self.augmenter.changes:
             log.info("%s, computed in the %s", self.augmenter.description(), self.config.augment.device)
 
     @property
@@ -136,15 +137,13 @@ class TrainingData:
         except UserError as error:
             raise UserError(f"validation.speakers is {speakers}: {error} (0: no validation)") from error
 
-    def _build_augmenter(self) -> Augmenter | None:
+    def _build_augmenter(self) -> Augmenter:
         augment = self.config.augment
         if augment.device not in AUGMENTATION_DEVICES:
             raise UserError(f"augment.device is {augment.device!r}, expected one of {', '.join(AUGMENTATION_DEVICES)}")
-        policy = AugmentationPolicy(**{item.name: getattr(augment, item.name) for item in fields(AugmentationPolicy)})
         noises = self._library(NoiseLibrary, augment.noise)
-        rooms = self._library(ImpulseLibrary, augment.reverberation)
-        augmenter = Augmenter(policy, noises, rooms, sample_rate=self.config.features.sample_rate)
-        return augmenter if augmenter.can_change else None
+        rirs = self._library(ImpulseLibrary, augment.reverberation)
+        return build_augmenter(augment, noises, rirs, sample_rate=self.config.features.sample_rate)
 
     def _library(self, kind: type[Library], path: str | None) -> Library | None:
         return None if path is None else kind.build(Manifest.read(path, self.config.data.root), jobs=self._jobs)

@@ -218,6 +218,7 @@ class Experiment:
             micro_batch=micro_batch,
             gradient_clip=config.trainer.gradient_clip,
             world=self.world,
+            augmenter=self.data.augmenter,
         )
 
     def _fit(self, micro_batch: int) -> int:

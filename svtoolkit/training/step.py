@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.amp import GradScaler
 
-from svtoolkit.augmentation import apply_batch
+from svtoolkit.augmentation.augmenter import UNCHANGED, Augmenter
 from svtoolkit.augmentation.spec_augment import SpecAugment
 from svtoolkit.crops.crop import CropBatch
 from svtoolkit.distributed.replication import build_learner
@@ -59,7 +59,9 @@ class OptimizerStep:
         micro_batch: int,
         gradient_clip: float | None,
         world: World = ALONE,
+        augmenter: Augmenter = UNCHANGED,
     ) -> None:
+        self.augmenter = augmenter
         self.front_end = front_end
         self.network = network
         self.head = head
@@ -107,8 +109,8 @@ class OptimizerStep:
         batch = batch.to(self.device)
         with torch.no_grad():
             waveforms = batch.waveforms
-            if batch.augmentation is not None:
-                waveforms = apply_batch(waveforms, batch.augmentation, self.front_end.sample_rate)
+            if batch.changes:
+                waveforms = self.augmenter.apply(waveforms, batch.changes)
             features = self.spec_augment.apply(self.front_end(waveforms), batch.masks)
         output = self.learner(features, batch.labels)
         # Replicas share the mean of their gradients: that of the sum of their losses is as many times larger.

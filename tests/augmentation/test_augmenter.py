@@ -1,22 +1,45 @@
-"""From a generator to a plan: how often, which and how much; and to the samples that it needs."""
+"""From a generator to the changes of a crop: how often, which and how much; and to the samples that they need."""
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections import Counter
 
 import numpy as np
 import pytest
 import soundfile
-from sounds import RATE, hiss, noise_utterances, power_db, shared_utterances, small_noises, small_rooms, utterance
+from sounds import (
+    RATE,
+    augmenter_of,
+    hiss,
+    noise_utterances,
+    power_db,
+    shared_utterances,
+    small_noises,
+    small_rirs,
+    utterance,
+)
 
-from svtoolkit.augmentation import AugmentationPolicy, Augmenter, ImpulseLibrary, NoiseLibrary, Plan, Slice
-from svtoolkit.augmentation.materials import load
-from svtoolkit.augmentation.plan import CLEAN
-from svtoolkit.errors import UserError
+from svtoolkit.augmentation.augmenter import UNCHANGED, Augmenter
+from svtoolkit.augmentation.impulse_responses import ImpulseLibrary
+from svtoolkit.augmentation.noise import LIBRARY_CATEGORY, NoiseLibrary
 
 SAMPLES = 16_000
 DRAWS = 20_000
+BABBLE = {
+    "kind": "babble",
+    "snr_db": 11.733322026295642,
+    "clips": ((7, 0.7449189166332431), (0, 0.857564292449959), (2, 0.5189556197623758)),
+}
+RECORDED = [
+    {"reverberation": {"response": 0}, "gain": {"gain_db": 1.208746354386526}, "telephone": {"law": 1}},
+    {},
+    {},
+    {},
+    {"reverberation": {"response": 1}, "noise": BABBLE, "gain": {"gain_db": 1.5795610531415107}},
+    {"reverberation": {"response": 0}, "gain": {"gain_db": -0.3688426986986202}, "telephone": {"law": 1}},
+]
 
 
 @pytest.fixture(scope="module")
@@ -25,13 +48,13 @@ def noises(tmp_path_factory) -> NoiseLibrary:
 
 
 @pytest.fixture(scope="module")
-def rooms(tmp_path_factory) -> ImpulseLibrary:
-    return small_rooms(tmp_path_factory.mktemp("rooms"))
+def rirs(tmp_path_factory) -> ImpulseLibrary:
+    return small_rirs(tmp_path_factory.mktemp("rirs"))
 
 
-def draws(augmenter: Augmenter, count: int = DRAWS, seed: int = 0) -> list[Plan]:
+def draws(augmenter: Augmenter, count: int = DRAWS, seed: int = 0) -> list[dict]:
     rng = np.random.default_rng(seed)
-    return [augmenter.draw(rng, SAMPLES) for _ in range(count)]
+    return [augmenter.draw(rng) for _ in range(count)]
 
 
 def shares(values) -> dict:
@@ -44,26 +67,33 @@ def is_close(found: dict, expected: dict) -> bool:
     return found.keys() == expected.keys() and all(abs(found[key] - expected[key]) < 0.05 for key in expected)
 
 
-def test_draws_keep_to_probabilities_and_ranges(noises, rooms):
-    policy = AugmentationPolicy(
-        only_reverberation_weight=2.0, both_weight=1.0, music_weight=3.0, gain=(-6, 3), telephone_probability=0.25
+def test_draws_keep_to_probabilities_and_ranges(noises, rirs):
+    augmenter = augmenter_of(
+        noises,
+        rirs,
+        only_reverberation_weight=2.0,
+        both_weight=1.0,
+        music_weight=3.0,
+        gain=[-6, 3],
+        telephone_probability=0.25,
     )
-    plans = draws(Augmenter(policy, noises, rooms, sample_rate=RATE))
-    assert np.mean([plan.is_clean for plan in plans]) == pytest.approx(0.4, abs=0.015)
-    changed = [plan for plan in plans if not plan.is_clean]
-    ways = shares((plan.category is not None, plan.response is not None) for plan in changed)
+    drawn = draws(augmenter)
+    assert np.mean([not crop for crop in drawn]) == pytest.approx(0.4, abs=0.015)
+    changed = [crop for crop in drawn if crop]
+    assert all(list(crop) == [name for name in augmenter.changes if name in crop] for crop in changed)
+    ways = shares(("noise" in crop, "reverberation" in crop) for crop in changed)
     assert is_close(ways, {(True, False): 0.25, (False, True): 0.5, (True, True): 0.25})
-    noisy = [plan for plan in changed if plan.category]
-    assert is_close(shares(plan.category for plan in noisy), {"noise": 0.2, "music": 0.6, "babble": 0.2})
-    assert is_close(shares(plan.telephone for plan in changed), {None: 0.75, "mu": 0.125, "a": 0.125})
-    assert is_close(
-        shares(plan.response for plan in changed if plan.response is not None), dict.fromkeys(range(3), 1 / 3)
-    )
+    noisy = [crop["noise"] for crop in changed if "noise" in crop]
+    assert is_close(shares(noise["kind"] for noise in noisy), {"noise": 0.2, "music": 0.6, "babble": 0.2})
+    laws = shares(crop["telephone"]["law"] if "telephone" in crop else None for crop in changed)
+    assert is_close(laws, {None: 0.75, 0: 0.125, 1: 0.125})
+    responses = shares(crop["reverberation"]["response"] for crop in changed if "reverberation" in crop)
+    assert is_close(responses, dict.fromkeys(range(3), 1 / 3))
     for values, (low, high) in [
-        ([plan.gain_db for plan in changed], (-6, 3)),
-        ([plan.snr_db for plan in noisy if plan.category == "noise"], (0, 15)),
-        ([plan.snr_db for plan in noisy if plan.category == "music"], (5, 15)),
-        ([plan.snr_db for plan in noisy if plan.category == "babble"], (10, 30)),
+        ([crop["gain"]["gain_db"] for crop in changed], (-6, 3)),
+        ([noise["snr_db"] for noise in noisy if noise["kind"] == "noise"], (0, 15)),
+        ([noise["snr_db"] for noise in noisy if noise["kind"] == "music"], (5, 15)),
+        ([noise["snr_db"] for noise in noisy if noise["kind"] == "babble"], (10, 30)),
     ]:
         assert low <= min(values) < low + 0.02 * (high - low)
         assert high - 0.02 * (high - low) < max(values) <= high
@@ -71,42 +101,51 @@ def test_draws_keep_to_probabilities_and_ranges(noises, rooms):
         np.testing.assert_allclose(quarters, 0.25, atol=0.05)
 
 
-def test_slices_lie_within_their_files_and_talkers_differ(noises):
-    plans = draws(Augmenter(AugmentationPolicy(probability=1.0), noises, sample_rate=RATE))
-    by_category: dict[str, list[Plan]] = {"noise": [], "music": [], "babble": []}
-    for plan in plans:
-        assert plan.response is None
-        by_category[plan.category].append(plan)
-    for category, files in (("noise", noises.categories["noise"]), ("music", noises.categories["music"])):
-        assert {len(plan.slices) for plan in by_category[category]} == {1}
-        chosen = [plan.slices[0] for plan in by_category[category]]
-        assert is_close(shares(slice_.file for slice_ in chosen), dict.fromkeys(range(len(files)), 1 / len(files)))
-        for index, seconds in enumerate(files.seconds):
-            starts = [slice_.start for slice_ in chosen if slice_.file == index]
-            latest = max(seconds - SAMPLES / RATE, 0.0)
-            assert 0 <= min(starts) <= max(starts) <= latest
-            if latest:
-                np.testing.assert_allclose(np.histogram(starts, 4, (0, latest))[0] / len(starts), 0.25, atol=0.06)
-    talkers = shares(len(plan.slices) for plan in by_category["babble"])
+def test_clips_lie_within_their_files_and_talkers_differ(noises, monkeypatch):
+    augmenter = augmenter_of(noises, probability=1.0)
+    by_kind: dict[str, list[tuple]] = {"noise": [], "music": [], "babble": []}
+    for crop in draws(augmenter):
+        assert list(crop) == ["noise"]
+        by_kind[crop["noise"]["kind"]].append(crop["noise"]["clips"])
+    for kind, files in (("noise", noises.categories["noise"]), ("music", noises.categories["music"])):
+        assert {len(clips) for clips in by_kind[kind]} == {1}
+        chosen = [clips[0] for clips in by_kind[kind]]
+        assert is_close(shares(file for file, _ in chosen), dict.fromkeys(range(len(files)), 1 / len(files)))
+        for index in range(len(files)):
+            places = [share for file, share in chosen if file == index]
+            assert 0 <= min(places) <= max(places) < 1
+            np.testing.assert_allclose(np.histogram(places, 4, (0, 1))[0] / len(places), 0.25, atol=0.06)
+    talkers = shares(len(clips) for clips in by_kind["babble"])
     assert is_close(talkers, dict.fromkeys(range(3, 8), 0.2))
-    assert all(len({slice_.file for slice_ in plan.slices}) == len(plan.slices) for plan in by_category["babble"])
-    everyone = Counter(slice_.file for plan in by_category["babble"] for slice_ in plan.slices)
+    assert all(len({file for file, _ in clips}) == len(clips) for clips in by_kind["babble"])
+    everyone = Counter(file for clips in by_kind["babble"] for file, _ in clips)
     assert max(everyone.values()) < 1.1 * min(everyone.values())
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_a_share_is_of_what_a_file_is_longer_than_the_crop(noises, share):
+    for kind, category in LIBRARY_CATEGORY.items():
+        files = noises.categories[category]
+        for index, seconds in enumerate(files.seconds):
+            drawn = {"noise": {"kind": kind, "snr_db": 3.0, "clips": ((index, share),)}}
+            start = share * max(seconds - SAMPLES / RATE, 0.0)
+            loaded = augmenter_of(noises).load(drawn, SAMPLES)["noise"]
+            np.testing.assert_array_equal(loaded["noise"], files.read(index, start, SAMPLES, RATE))
+            assert loaded["snr_db"] == 3.0
 
 
 def test_a_babble_has_no_more_talkers_than_there_are_files(tmp_path):
     library = NoiseLibrary.build(noise_utterances(tmp_path, {"speech": [0.5, 0.5, 0.5, 0.5]}))
-    policy = AugmentationPolicy(probability=1.0, noise_weight=0, music_weight=0)
-    plans = draws(Augmenter(policy, library, sample_rate=RATE), 300)
-    assert {len(plan.slices) for plan in plans} == {3, 4}
+    drawn = draws(augmenter_of(library, probability=1.0, noise_weight=0, music_weight=0), 300)
+    assert {len(crop["noise"]["clips"]) for crop in drawn} == {3, 4}
 
 
-def test_a_draw_depends_on_the_generator_alone(noises, rooms):
-    augmenter = Augmenter(AugmentationPolicy(gain=(-3, 3), telephone_probability=0.5), noises, rooms, sample_rate=RATE)
+def test_a_draw_depends_on_the_generator_alone(noises, rirs):
+    augmenter = augmenter_of(noises, rirs, gain=[-3, 3], telephone_probability=0.5)
     copy = pickle.loads(pickle.dumps(augmenter))
 
-    def drawn(source: Augmenter, epoch: int) -> list[Plan]:
-        return [source.draw(np.random.default_rng([5, epoch, entry]), SAMPLES) for entry in range(40)]
+    def drawn(source: Augmenter, epoch: int) -> list[dict]:
+        return [source.draw(np.random.default_rng([5, epoch, entry])) for entry in range(40)]
 
     first = drawn(augmenter, 2)
     draws(augmenter, 10)
@@ -114,35 +153,50 @@ def test_a_draw_depends_on_the_generator_alone(noises, rooms):
     assert drawn(augmenter, 3) != first
 
 
+def test_draws_are_those_of_runs_begun_earlier(noises, rirs):
+    """Recorded once: a run that is resumed after an upgrade goes on with the same crops."""
+    augmenter = augmenter_of(noises, rirs, gain=[-3, 3], telephone_probability=0.5)
+    drawn = [augmenter.draw(np.random.default_rng([5, 2, entry])) for entry in range(200)]
+    assert drawn[:6] == RECORDED
+    fresh = augmenter_of(noises, rirs, telephone_probability=0.5)
+    without_gain = [fresh.draw(np.random.default_rng([5, 2, entry])) for entry in range(200)]
+    assert without_gain == [{name: crop[name] for name in crop if name != "gain"} for crop in drawn]
+
+
+def test_draws_are_plain_numbers(noises, rirs):
+    for crop in draws(augmenter_of(noises, rirs, gain=[-3, 3], telephone_probability=0.5), 300):
+        assert json.loads(json.dumps(crop)) == json.loads(json.dumps(pickle.loads(pickle.dumps(crop))))
+
+
 @pytest.mark.parametrize("probability", [0.0, 1.0])
-def test_never_and_always(noises, rooms, probability):
-    policy = AugmentationPolicy(probability=probability)
-    plans = draws(Augmenter(policy, noises, rooms, sample_rate=RATE), 300)
-    assert {plan.is_clean for plan in plans} == {probability == 0.0}
+def test_never_and_always(noises, rirs, probability):
+    drawn = draws(augmenter_of(noises, rirs, probability=probability), 300)
+    assert {not crop for crop in drawn} == {probability == 0.0}
 
 
 def test_without_data_a_crop_is_left_alone_but_for_gain_and_telephone():
-    assert set(draws(Augmenter(AugmentationPolicy(probability=1.0), sample_rate=RATE), 50)) == {CLEAN}
-    policy = AugmentationPolicy(probability=1.0, gain=(6, 6), telephone_probability=1.0)
-    plans = draws(Augmenter(policy, sample_rate=RATE), 50)
-    assert set(plans) == {Plan(gain_db=6.0, telephone="mu"), Plan(gain_db=6.0, telephone="a")}
+    assert not any(draws(augmenter_of(probability=1.0), 50))
+    drawn = draws(augmenter_of(probability=1.0, gain=[6, 6], telephone_probability=1.0), 50)
+    gain = {"gain": {"gain_db": 6.0}}
+    assert all(crop in (gain | {"telephone": {"law": 0}}, gain | {"telephone": {"law": 1}}) for crop in drawn)
+    assert drawn[0] in drawn[1:]
+    assert any(crop != drawn[0] for crop in drawn)
 
 
-def test_materials_are_the_slices_of_the_plan(noises, rooms):
-    augmenter = Augmenter(AugmentationPolicy(), noises, rooms, sample_rate=RATE)
-    long = noises.categories["music"]
-    plan = Plan(response=2, category="music", slices=(Slice(1, 0.75),), snr_db=3.0)
-    materials = augmenter.load(plan, SAMPLES)
-    np.testing.assert_array_equal(materials.noise, long.read(1, 0.75, SAMPLES, RATE))
-    np.testing.assert_array_equal(materials.noise, hiss(3 * RATE, 1)[12_000 : 12_000 + SAMPLES])
-    np.testing.assert_array_equal(materials.response, rooms.response(2, RATE))
-    assert augmenter.load(CLEAN, SAMPLES) == load(CLEAN, SAMPLES, RATE, None, None)
+def test_what_is_loaded_is_what_was_drawn(noises, rirs):
+    augmenter = augmenter_of(noises, rirs)
+    clip = (1, 0.75 / (3.0 - SAMPLES / RATE))
+    drawn = {"reverberation": {"response": 2}, "noise": {"kind": "music", "clips": (clip,), "snr_db": 3.0}}
+    loaded = augmenter.load(drawn, SAMPLES)
+    np.testing.assert_array_equal(loaded["noise"]["noise"], hiss(3 * RATE, 1)[12_000 : 12_000 + SAMPLES])
+    np.testing.assert_array_equal(loaded["reverberation"]["response"], rirs.response(2, RATE))
+    assert augmenter.load({}, SAMPLES) == UNCHANGED.load(UNCHANGED.draw(np.random.default_rng(0)), SAMPLES) == {}
 
 
 def test_a_noise_shorter_than_the_crop_is_repeated_from_its_beginning(noises):
-    augmenter = Augmenter(AugmentationPolicy(), noises, sample_rate=RATE)
-    materials = augmenter.load(Plan(category="noise", slices=(Slice(0, 0.0),)), SAMPLES)
-    np.testing.assert_array_equal(materials.noise, np.tile(hiss(RATE // 2, 0), 2))
+    drawn = {"noise": {"kind": "noise", "clips": ((0, 0.6),), "snr_db": 0.0}}
+    loaded = augmenter_of(noises).load(drawn, SAMPLES)
+    np.testing.assert_array_equal(loaded["noise"]["noise"], np.tile(hiss(RATE // 2, 0), 2))
 
 
 def test_talkers_of_a_babble_are_equally_loud(tmp_path):
@@ -154,84 +208,39 @@ def test_talkers_of_a_babble_are_equally_loud(tmp_path):
     for part, sound in zip(paths, sounds, strict=True):
         soundfile.write(part.path, sound, RATE, subtype="FLOAT")
     library = NoiseLibrary.build([utterance(part.path, "speech") for part in paths])
-    plan = Plan(category="babble", slices=tuple(Slice(number, 0.0) for number in range(len(levels))))
-    babble = load(plan, SAMPLES, RATE, library, None).noise
+    clips = tuple((number, 0.0) for number in range(len(levels)))
+    augmenter = augmenter_of(library, noise_weight=0, music_weight=0)
+    babble = augmenter.load({"noise": {"kind": "babble", "clips": clips, "snr_db": 0.0}}, SAMPLES)["noise"]["noise"]
     assert babble.dtype == np.float32
     amplitudes = np.abs(np.fft.rfft(babble))[[1000, 2000, 3000, 4000]] / (SAMPLES / 2)
     np.testing.assert_allclose(amplitudes, [2**0.5, 2**0.5, 2**0.5, 0], atol=1e-3)
 
 
-def test_the_fingerprint_is_of_the_libraries(noises, rooms):
-    def fingerprint(*libraries, **change) -> str:
-        return Augmenter(AugmentationPolicy(**change), *libraries, sample_rate=RATE).fingerprint()
+def test_the_fingerprint_is_of_the_libraries(noises, rirs):
+    def fingerprint(*libraries, **keys) -> str:
+        return augmenter_of(*libraries, **keys).fingerprint()
 
     assert fingerprint() == ""
-    assert fingerprint(noises, rooms) == fingerprint(noises, rooms, probability=0.1)
-    assert len({fingerprint(), fingerprint(noises), fingerprint(None, rooms), fingerprint(noises, rooms)}) == 4
+    assert fingerprint(noises, rirs) == fingerprint(noises, rirs, probability=0.1)
+    assert fingerprint(noises, rirs) == f"{noises.fingerprint()} {rirs.fingerprint()}"
+    assert len({fingerprint(), fingerprint(noises), fingerprint(None, rirs), fingerprint(noises, rirs)}) == 4
 
 
-@pytest.mark.parametrize(
-    ("weights", "held", "message"),
-    [
-        (
-            {"only_noise_weight": 0, "both_weight": 0},
-            ("noise", "rooms"),
-            "augment.noise is given but would never be used: augment.only_noise_weight is 0, and "
-            "augment.both_weight is 0 or augment.reverberation null; raise a weight or set augment.noise=null",
-        ),
-        ({"only_noise_weight": 0}, ("noise",), "augment.noise is given but would never be used"),
-        ({"only_reverberation_weight": 0}, ("rooms",), "augment.reverberation is given but would never be used"),
-    ],
-)
-def test_data_that_would_never_be_used_are_refused(noises, rooms, weights, held, message):
-    given = (noises if "noise" in held else None, rooms if "rooms" in held else None)
-    with pytest.raises(UserError) as caught:
-        Augmenter(AugmentationPolicy(**weights), *given, sample_rate=RATE)
-    assert str(caught.value).startswith(message)
-
-
-def test_categories_that_the_library_lacks_are_refused(tmp_path):
-    library = NoiseLibrary.build(noise_utterances(tmp_path, {"noise": [0.5], "speech": [0.5, 0.5]}))
-    with pytest.raises(UserError) as caught:
-        Augmenter(AugmentationPolicy(), library, sample_rate=RATE)
-    assert str(caught.value) == (
-        "augment.music_weight is 1, but augment.noise holds 0 utterances of the category 'music', expected 1 or more; "
-        "add some or set augment.music_weight=0"
-    )
-    with pytest.raises(UserError, match=r"augment\.babble_weight is 1, .* 2 utterances of the category 'speech'"):
-        Augmenter(AugmentationPolicy(music_weight=0), library, sample_rate=RATE)
-    assert Augmenter(AugmentationPolicy(music_weight=0, babble_talkers=(2, 5)), library, sample_rate=RATE)
-
-
-def test_a_telephone_at_a_rate_that_is_no_multiple_of_its_own_is_refused():
-    with pytest.raises(UserError, match=r"features\.sample_rate is 22050 Hz, expected a multiple of 8000 Hz"):
-        Augmenter(AugmentationPolicy(telephone_probability=0.1), sample_rate=22_050)
-    assert Augmenter(AugmentationPolicy(), sample_rate=22_050)
-
-
-def test_a_plan_without_its_library_is_refused():
-    with pytest.raises(ValueError, match="mixes in music, but there is no library of noises"):
-        load(Plan(category="music", slices=(Slice(0, 0.0),)), SAMPLES, RATE, None, None)
-    with pytest.raises(ValueError, match="asks for reverberation, but there is no library"):
-        load(Plan(response=0), SAMPLES, RATE, None, None)
-
-
-def test_real_noises_and_rooms_go_all_the_way():
-    augmenter = Augmenter(
-        AugmentationPolicy(probability=1.0),
+def test_real_noises_and_responses_go_all_the_way():
+    augmenter = augmenter_of(
         NoiseLibrary.build(shared_utterances("musan_mini")),
         ImpulseLibrary.build(shared_utterances("rirs")),
-        sample_rate=RATE,
+        probability=1.0,
     )
     speech = hiss(32_240)
     rng = np.random.default_rng(0)
     for _ in range(25):
-        plan = augmenter.draw(rng, len(speech))
-        materials = augmenter.load(plan, len(speech))
-        changed = augmenter.apply(speech, plan, materials)
+        drawn = augmenter.draw(rng)
+        loaded = augmenter.load(drawn, len(speech))
+        changed = augmenter.apply_to_crop(speech, loaded)
         assert changed.shape == speech.shape
         assert np.isfinite(changed).all()
         assert not np.array_equal(changed, speech)
-        if plan.category and plan.response is None and np.abs(materials.noise).max() > 0:
+        if list(drawn) == ["noise"] and np.abs(loaded["noise"]["noise"]).max() > 0:
             added = changed.astype(np.float64) - speech
-            assert power_db(speech) - power_db(added) == pytest.approx(plan.snr_db, abs=0.1)
+            assert power_db(speech) - power_db(added) == pytest.approx(drawn["noise"]["snr_db"], abs=0.1)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svtoolkit.augmentation import convolution
-from svtoolkit.augmentation.convolution import convolve, fast_length
+from svtoolkit.augmentation.convolution import convolve
 
 
 def largest_prime_factor(number: int) -> int:
@@ -21,11 +21,17 @@ def largest_prime_factor(number: int) -> int:
     return factor - 1
 
 
-def test_fast_lengths_are_the_next_even_ones_without_large_factors():
-    good = [n for n in range(1, 6000) if n == 1 or (n % 2 == 0 and largest_prime_factor(n) <= 5)]
-    for samples in range(1, 5800):
-        assert fast_length(samples) == next(n for n in good if n >= samples)
-    assert fast_length(48_239) == 48_600
+def test_transforms_are_of_the_next_even_length_without_large_factors(monkeypatch):
+    lengths = []
+    monkeypatch.setattr(
+        convolution, "_multiply_on_cpu", lambda s, k, size: lengths.append(size) or torch.zeros(1, size)
+    )
+    needed = [1, 2, 3, 7, 45, 97, 121, 1001, 5400, 5401, 32_241, 48_239]
+    for samples in needed:
+        convolve(torch.zeros(1, samples), torch.ones(1, 1))
+    good = [n for n in range(2, 50_000, 2) if largest_prime_factor(n) <= 5]
+    assert lengths == [next(n for n in good if n >= samples) for samples in needed]
+    assert lengths[-1] == 48_600
 
 
 def directly(signal: np.ndarray, kernel: np.ndarray, delay: int) -> np.ndarray:

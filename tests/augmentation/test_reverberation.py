@@ -1,4 +1,4 @@
-"""Rooms: how a response is cut, and speech in it against direct convolution in float64."""
+"""Reverberation: how a response is cut, and speech in it against direct convolution in float64."""
 
 from __future__ import annotations
 
@@ -9,13 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sounds import RATE, decaying, hiss, power_db
 
-from svtoolkit.augmentation.reverberation import (
-    DECAYED,
-    LONGEST_RESPONSE,
-    find_response,
-    normalise_response,
-    reverberate,
-)
+from svtoolkit.augmentation.impulse_responses import DECAYED, LONGEST_RESPONSE, find_response, normalise_response
+from svtoolkit.augmentation.reverberation import reverberate
 
 
 def trim_response(recording: np.ndarray, sample_rate: int) -> np.ndarray:

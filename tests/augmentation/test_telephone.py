@@ -10,8 +10,9 @@ import torch
 from scipy import signal
 from sounds import RATE, hiss, power_db
 
-from svtoolkit.augmentation.g711 import decode, encode
-from svtoolkit.augmentation.telephone import band_filter, is_telephone_rate, telephone
+from svtoolkit.augmentation.g711 import LAWS, decode, encode
+from svtoolkit.augmentation.telephone import Telephone, band_filter
+from svtoolkit.errors import UserError
 
 RATES = [8000, 16_000, 24_000, 32_000, 48_000]
 
@@ -33,7 +34,12 @@ def tone(hertz: float, rate: int, seconds: float = 0.5, level: float = 0.3) -> n
 
 
 def through(samples: np.ndarray, law: str, rate: int) -> np.ndarray:
-    return telephone(torch.from_numpy(samples)[None], law, rate)[0].numpy()
+    return received(torch.from_numpy(samples)[None], law, rate)[0].numpy()
+
+
+def received(waveforms: torch.Tensor, law: str, rate: int = RATE) -> torch.Tensor:
+    laws = torch.full((len(waveforms),), LAWS.index(law))
+    return Telephone(1.0, rate).apply(waveforms, {"law": laws})
 
 
 @pytest.mark.parametrize("rate", RATES)
@@ -81,17 +87,29 @@ def test_what_is_too_loud_is_clipped():
 def test_silence_and_what_is_not_finite_stay_what_they_are():
     waveforms = torch.zeros(2, 900)
     waveforms[1, 5] = math.nan
-    received = telephone(waveforms, "mu", RATE)
-    assert torch.equal(received[0], torch.zeros(900))
-    assert received[1].isnan().any()
+    coded = received(waveforms, "mu")
+    assert torch.equal(coded[0], torch.zeros(900))
+    assert coded[1].isnan().any()
 
 
 @pytest.mark.parametrize("samples", [1, 2, 3, 290])
 def test_any_length_comes_through(samples):
-    received = telephone(torch.from_numpy(hiss(samples))[None], "a", RATE)
-    assert received.shape == (1, samples)
-    assert received.isfinite().all()
+    coded = received(torch.from_numpy(hiss(samples))[None], "a")
+    assert coded.shape == (1, samples)
+    assert coded.isfinite().all()
+
+
+def test_every_row_takes_its_own_law():
+    waveforms = torch.from_numpy(np.stack([hiss(900, row) for row in range(3)]))
+    mixed = Telephone(1.0, RATE).apply(waveforms, {"law": torch.tensor([1, 0, 1])})
+    assert torch.equal(mixed[[0, 2]], received(waveforms[[0, 2]], "a"))
+    assert torch.equal(mixed[1:2], received(waveforms[1:2], "mu"))
+    assert not torch.equal(mixed[:1], received(waveforms[:1], "mu"))
 
 
 def test_rates():
-    assert [rate for rate in (4000, *RATES, 11_025, 22_050, 44_100) if is_telephone_rate(rate)] == RATES
+    for rate in RATES:
+        Telephone(0.1, rate)
+    for rate in (4000, 11_025, 22_050, 44_100):
+        with pytest.raises(UserError, match=rf"features\.sample_rate is {rate} Hz, expected a multiple of 8000 Hz"):
+            Telephone(0.1, rate)

@@ -20,7 +20,7 @@ from benchmarks.common_pipeline import CommonPipeline, kaldi_native_features, to
 from benchmarks.loader_material import RATE, Material, describe, make_material
 from benchmarks.loader_parts import PARTS, REST, Stopwatch
 from benchmarks.page_cache import cached_share, drop_from_cache
-from svtoolkit.augmentation import AugmentationPolicy
+from svtoolkit.config import AugmentConfig
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.errors import UserError
 from svtoolkit.features import build_front_end
@@ -68,13 +68,13 @@ def test_everything_is_measured(tmp_path, capsys):
 
 @pytest.mark.parametrize("with_kaldi", [True, False])
 def test_the_common_way_gives_the_same_features(material, with_kaldi):
-    """Without noise and rooms, at the speed as it is, of utterances that are as long as the crop."""
+    """Without noise and reverberation, at the speed as it is, of utterances that are as long as the crop."""
     sources = benchmark.Sources(material)
     front_end = build_front_end()
     bank = kaldi_native_features(80) if with_kaldi else torch_features(front_end)
     training_set = sources.training_set(speeds=(1.0,))
-    never = AugmentationPolicy(probability=0.0)
-    pipeline = CommonPipeline(training_set, *sources.sounds["flac"], never, sources.samples, bank)
+    never = AugmentConfig(probability=0.0)
+    pipeline = CommonPipeline(training_set, *sources.noise_libraries["flac"], never, sources.samples, bank)
     theirs = pipeline.load([(0, 2), (0, 0)])
     ours = front_end(torch.from_numpy(np.stack([sources.plain("files")[0, entry].samples for entry in (2, 0)])))
     assert theirs.shape == ours.shape == (2, 200, 80)
@@ -86,7 +86,7 @@ def test_the_common_way_gives_the_same_features(material, with_kaldi):
 def test_the_common_way_changes_as_many_crops_as_ours(material):
     sources = benchmark.Sources(material)
     plain, common = sources.common(), sources.common()
-    plain.policy = AugmentationPolicy(probability=0.0)
+    plain.augment = AugmentConfig(probability=0.0)
     changed = []
     for pipeline in (plain, common):
         crops: list[np.ndarray] = []

@@ -1,4 +1,4 @@
-"""Small libraries of noises and rooms, and arithmetic in float64 to compare with."""
+"""Small libraries of noises and impulse responses, the changes that draw from them, and levels to compare with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ import pytest
 import soundfile
 from paths import SHARED
 
-from svtoolkit.augmentation import ImpulseLibrary, NoiseLibrary
+from svtoolkit.augmentation.augmenter import Augmenter
+from svtoolkit.augmentation.build import build_augmenter
+from svtoolkit.augmentation.impulse_responses import ImpulseLibrary
+from svtoolkit.augmentation.noise import NoiseLibrary
+from svtoolkit.config import AugmentConfig
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
 
 RATE = 16000
@@ -56,10 +60,17 @@ def small_noises(folder: Path) -> NoiseLibrary:
     return NoiseLibrary.build(noise_utterances(folder, lengths))
 
 
-def small_rooms(folder: Path) -> ImpulseLibrary:
+def small_rirs(folder: Path) -> ImpulseLibrary:
     shapes = [(4000, 0), (1200, 100), (9000, 37)]
-    files = [write_sound(folder, f"room-{n}", decaying(size, n, delay=delay)) for n, (size, delay) in enumerate(shapes)]
+    files = [write_sound(folder, f"rir-{n}", decaying(size, n, delay=delay)) for n, (size, delay) in enumerate(shapes)]
     return ImpulseLibrary.build([utterance(path, "small") for path in files])
+
+
+def augmenter_of(
+    noises: NoiseLibrary | None = None, rirs: ImpulseLibrary | None = None, *, sample_rate: int = RATE, **keys
+) -> Augmenter:
+    """The changes that these keys of the group ``augment`` ask for."""
+    return build_augmenter(AugmentConfig(**keys), noises, rirs, sample_rate=sample_rate)
 
 
 def power_db(samples: np.ndarray) -> float:
@@ -70,7 +81,7 @@ def shared_utterances(name: str) -> list[Utterance]:
     """Of the real data beside the repository; the folder of a noise is its category."""
     folder = DATA / name
     if not folder.is_dir():
-        pytest.skip(f"{folder} is not there: real noises and rooms are not beside the repository")
+        pytest.skip(f"{folder} is not there: real noises and impulse responses are not beside the repository")
     kaldi_dir = KaldiDir(root=DATA)
     for line in (folder / "wav.scp").read_text().splitlines():
         key, location = line.split()

@@ -10,8 +10,10 @@ import pytest
 import soundfile
 from sounds import RATE, decaying, hiss, noise_utterances, shared_utterances, small_noises, utterance, write_sound
 
-from svtoolkit.augmentation import ImpulseLibrary, NoiseLibrary, noise_library
-from svtoolkit.augmentation.noise_library import SPARE_SAMPLES
+from svtoolkit.augmentation import impulse_responses, sound_files
+from svtoolkit.augmentation.impulse_responses import ImpulseLibrary
+from svtoolkit.augmentation.noise import NoiseLibrary
+from svtoolkit.augmentation.sound_files import SPARE_SAMPLES
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.sharding.writer import write_shards
 from svtoolkit.errors import UserError
@@ -60,8 +62,8 @@ def test_shards_are_taken_as_files_are(tmp_path):
     assert shards.fingerprint() == files.fingerprint()
     ours, theirs = (library.categories["speech"].read(0, 0.25, 1000, RATE) for library in (shards, files))
     np.testing.assert_array_equal(ours, theirs)
-    rooms = ImpulseLibrary.build(KaldiDir.read(tmp_path / "shards").utterances())
-    np.testing.assert_array_equal(rooms.response(0, RATE), ImpulseLibrary.build(listed.utterances()).response(0, RATE))
+    rirs = ImpulseLibrary.build(KaldiDir.read(tmp_path / "shards").utterances())
+    np.testing.assert_array_equal(rirs.response(0, RATE), ImpulseLibrary.build(listed.utterances()).response(0, RATE))
     (tmp_path / "shards" / "shard-000000.tar").unlink()
     assert "there is no file" in refused(ImpulseLibrary.build, KaldiDir.read(tmp_path / "shards").utterances())
 
@@ -74,9 +76,9 @@ def test_durations_of_the_tables_are_believed_and_others_measured(tmp_path, monk
         utterance(path, "noise", offset=0.75, whole_file=False),
     ]
     measured = []
-    original = noise_library.measure_durations
+    original = sound_files.measure_durations
     monkeypatch.setattr(
-        noise_library, "measure_durations", lambda paths, jobs: measured.extend(paths) or original(paths, jobs=jobs)
+        sound_files, "measure_durations", lambda paths, jobs: measured.extend(paths) or original(paths, jobs=jobs)
     )
     files = NoiseLibrary.build(parts).categories["noise"]
     assert files.seconds.tolist() == [0.25, 0.2, 0.25]
@@ -106,7 +108,7 @@ def test_only_the_slice_is_decoded(tmp_path, decoded):
 def test_a_file_of_another_rate_is_converted_and_long_enough(tmp_path, rate, monkeypatch):
     tone = 0.5 * np.sin(2 * np.pi * 440 * np.arange(2 * rate) / rate)
     files = NoiseLibrary.build([utterance(write_sound(tmp_path, "tone", tone, rate), "music")]).categories["music"]
-    monkeypatch.setattr(noise_library.np, "resize", None)  # not one sample is repeated
+    monkeypatch.setattr(sound_files.np, "resize", None)  # not one sample is repeated
     for samples in range(4000, 4012):
         piece = files.read(0, 0.64, samples, RATE)
         assert piece.shape == (samples,)
@@ -120,8 +122,8 @@ def test_the_first_of_several_channels_is_taken(tmp_path):
     np.testing.assert_array_equal(files.read(0, 0.0, 2000, RATE), stereo[:, 0])
 
 
-def test_a_room_is_ready_for_use_and_kept(tmp_path):
-    path = write_sound(tmp_path, "room", decaying(5000, delay=300))
+def test_a_response_is_ready_for_use_and_kept(tmp_path):
+    path = write_sound(tmp_path, "rir", decaying(5000, delay=300))
     library = ImpulseLibrary.build([utterance(path, "small")])
     assert len(library) == 1
     response = library.response(0, RATE)
@@ -133,8 +135,8 @@ def test_a_room_is_ready_for_use_and_kept(tmp_path):
 
 
 def test_a_large_library_keeps_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(noise_library, "CACHED_RESPONSES", 1)
-    paths = [write_sound(tmp_path, f"room-{number}", decaying(500, number)) for number in range(2)]
+    monkeypatch.setattr(impulse_responses, "CACHED_RESPONSES", 1)
+    paths = [write_sound(tmp_path, f"rir-{number}", decaying(500, number)) for number in range(2)]
     library = ImpulseLibrary.build([utterance(path, "small") for path in paths])
     first, again = library.response(1, RATE), library.response(1, RATE)
     assert first is not again
@@ -142,10 +144,10 @@ def test_a_large_library_keeps_nothing(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("extension", ["flac", "wav"])
-def test_a_large_library_decodes_what_it_uses_of_a_room(extension, tmp_path, monkeypatch, decoded):
-    monkeypatch.setattr(noise_library, "CACHED_RESPONSES", 0)
+def test_a_large_library_decodes_what_it_uses_of_a_response(extension, tmp_path, monkeypatch, decoded):
+    monkeypatch.setattr(impulse_responses, "CACHED_RESPONSES", 0)
     response = decaying(30_000, 3, delay=777)
-    path = tmp_path / f"room.{extension}"
+    path = tmp_path / f"rir.{extension}"
     soundfile.write(path, response, RATE, subtype="PCM_16")
     library = ImpulseLibrary.build([utterance(path, "small")])
     decoded.clear()  # the end of the file, without which its length is not believed
@@ -159,7 +161,7 @@ def test_a_large_library_decodes_what_it_uses_of_a_room(extension, tmp_path, mon
     assert decoded == [len(response)] * 2
 
 
-def test_the_fingerprint_is_of_what_plans_mean(tmp_path):
+def test_the_fingerprint_is_of_what_draws_mean(tmp_path):
     here, there = small_noises(tmp_path / "here"), small_noises(tmp_path / "there")
     assert here.fingerprint() == there.fingerprint()
     changed = NoiseLibrary.build(noise_utterances(tmp_path / "here", {"noise": [0.5, 1.0, 2.001]}))
@@ -208,7 +210,7 @@ def test_files_too_short_or_long_to_be_what_they_should_are_refused(tmp_path):
     assert "is 200 s long, expected 30 s or less" in refused(ImpulseLibrary.build, [song])
 
 
-def test_a_room_of_silence_is_refused_when_it_is_used(tmp_path):
+def test_a_response_of_silence_is_refused_when_it_is_used(tmp_path):
     path = write_sound(tmp_path, "anechoic", np.zeros(500))
     library = ImpulseLibrary.build([utterance(path, "small")])
     assert refused(library.response, 0, RATE) == (
@@ -253,15 +255,15 @@ def test_a_duration_that_is_too_long_is_a_sentence(tmp_path):
     )
 
 
-def test_real_noises_and_rooms_are_what_they_should_be():
+def test_real_noises_and_responses_are_what_they_should_be():
     noises = NoiseLibrary.build(shared_utterances("musan_mini"), jobs=2)
     assert {name: len(files) for name, files in noises.categories.items()} == {"noise": 85, "music": 14, "speech": 24}
     for files in noises.categories.values():
         for index in range(0, len(files), 9):
             assert np.abs(files.read(index, 0.0, 8000, RATE)).max() > 0
-    rooms = ImpulseLibrary.build(shared_utterances("rirs"), jobs=2)
-    assert len(rooms) == 32
+    rirs = ImpulseLibrary.build(shared_utterances("rirs"), jobs=2)
+    assert len(rirs) == 32
     for index in range(0, 32, 4):
-        response = rooms.response(index, RATE)
+        response = rirs.response(index, RATE)
         assert np.abs(response).argmax() == 0
         assert 800 < len(response) <= RATE

@@ -1,4 +1,4 @@
-"""Signal-to-noise ratios, measured from what was added; gain."""
+"""Signal-to-noise ratios, measured from what was added; levels and gain."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sounds import hiss, power_db
 
-from svtoolkit.augmentation.mixing import SILENCE, add_noise, change_level, level
+from svtoolkit.augmentation.gain import Gain
+from svtoolkit.augmentation.level import SILENCE, level
+from svtoolkit.augmentation.noise import add_noise
 
 
 @given(
@@ -68,7 +70,7 @@ def test_level_is_the_root_mean_square():
 
 def test_gain_is_in_decibels():
     waveforms = torch.from_numpy(np.stack([hiss(50, row) for row in range(3)]))
-    changed = change_level(waveforms, torch.tensor([0.0, 20.0, -6.0]))
+    changed = Gain([-6, 20]).apply(waveforms, {"gain_db": torch.tensor([0.0, 20.0, -6.0])})
     assert torch.equal(changed[0], waveforms[0])
     torch.testing.assert_close(changed[1], waveforms[1] * 10)
     torch.testing.assert_close(changed[2], waveforms[2] * 0.501187234)
