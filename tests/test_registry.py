@@ -208,7 +208,7 @@ def test_defaults():
     assert found["pair"] is not defaults(AllTypes)["pair"]
 
 
-REGISTRIES = ["svtoolkit.models.registry"]
+REGISTRIES = ["svtoolkit.models.registry", "svtoolkit.losses.registry", "svtoolkit.optim.registry"]
 
 
 @pytest.mark.parametrize("module", REGISTRIES)
