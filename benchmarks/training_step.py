@@ -23,7 +23,6 @@ from svtoolkit.device import autocast
 from svtoolkit.memory import apply_strategy
 from svtoolkit.models import SpeakerNetwork, build_model
 from svtoolkit.models.registry import NETWORKS
-from svtoolkit.models.revnet import DFRevNetSpec, RevNetSpec
 from svtoolkit.planning.assembly import build_trainable
 from svtoolkit.planning.memory_layout import lay_out_channels_last
 from svtoolkit.reversible import ReversibleSequence
@@ -46,7 +45,7 @@ OPTIMIZERS: dict[str, type[OptimConfig]] = {
 
 def is_reversible(name: str) -> bool:
     """Whether a network has reversible stages."""
-    return isinstance(NETWORKS[name], RevNetSpec | DFRevNetSpec)
+    return NETWORKS[name].help in ("RevNet", "DF-RevNet")
 
 
 def strategies_of(name: str) -> tuple[str, ...]:

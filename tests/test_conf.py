@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from typing import Any
 
 import pytest
@@ -171,8 +170,7 @@ def test_a_network_s_file_says_how_many_parameters_it_has(option):
 
 @pytest.mark.parametrize("option", GROUPS["model"])
 def test_a_network_s_file_has_all_options_of_its_family_and_no_other(option):
-    parameters = set(inspect.signature(NETWORKS[option].build).parameters)
-    assert set(content(f"model/{option}.yaml")) == {"name"} | parameters - {"num_bins"}  # that is features.num_bins
+    assert set(content(f"model/{option}.yaml")) == {item.name for item in dataclasses.fields(NETWORKS[option].settings)}
 
 
 @pytest.mark.parametrize("command", sorted(SCHEMAS))

@@ -17,11 +17,11 @@ from typing import Any
 import safetensors
 import safetensors.torch
 import yaml
-from torch import Tensor
+from torch import Tensor, nn
 
 from svtoolkit.config import FeaturesConfig
 from svtoolkit.errors import UserError
-from svtoolkit.models import SpeakerNetwork, build_model
+from svtoolkit.models import build_model
 from svtoolkit.system.atomic import atomic_write
 
 FORMAT = 1
@@ -114,7 +114,7 @@ def _read_features(path: Path, section: dict[str, Any]) -> FeaturesConfig:
     return FeaturesConfig(**section)
 
 
-def read_released(folder: str | Path) -> tuple[SpeakerNetwork, ModelDescription]:
+def read_released(folder: str | Path) -> tuple[nn.Module, ModelDescription]:
     """Read a released model: the network in eval mode with its weights, and its description.
 
     Raises:

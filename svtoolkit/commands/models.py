@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from functools import partial
 
 from tqdm import tqdm
 
 from svtoolkit.config import ModelsConfig
 from svtoolkit.errors import UserError
-from svtoolkit.planning.model_survey import NetworkFacts, match_names, survey_networks
+from svtoolkit.planning.model_survey import NetworkFacts, family_of, match_names, survey_networks
 
 COLUMNS = ("family", "layers", "params/M", "GMAC", "pooled", "embedding", "memory", "GiB/utt")
-ROW = "{:<{width}}  {:<9}  {:>6}  {:>8}  {:>6}  {:>6}  {:>9}  {:<10}  {:>7}"
+ROW = "{:<{width}}  {:<{family}}  {:>6}  {:>8}  {:>6}  {:>6}  {:>9}  {:<10}  {:>7}"
 
 
 def run(config: ModelsConfig, command_line: str) -> int:
@@ -25,7 +26,7 @@ def run(config: ModelsConfig, command_line: str) -> int:
     networks = survey_networks(names, frames=config.frames, num_bins=config.num_bins)
     with tqdm(networks, total=len(names), unit="network", desc="models", leave=False, dynamic_ncols=True) as bar:
         if config.format == "table":
-            _print_table(bar, max(map(len, names)))
+            _print_table(bar, names)
             bar.write(_legend(config), file=sys.stdout)
         else:
             listed = [asdict(facts) for facts in bar]
@@ -33,22 +34,22 @@ def run(config: ModelsConfig, command_line: str) -> int:
     return 0
 
 
-def _print_table(bar: Iterable[NetworkFacts], width: int) -> None:
-    tqdm.write(ROW.format("network", *COLUMNS, width=width), file=sys.stdout)
+def _print_table(bar: Iterable[NetworkFacts], names: Sequence[str]) -> None:
+    row = partial(ROW.format, width=max(map(len, names)), family=max(9, *(len(family_of(name)) for name in names)))
+    tqdm.write(row("network", *COLUMNS), file=sys.stdout)
     for facts in bar:
-        row = ROW.format(
+        line = row(
             facts.name,
             facts.family,
-            facts.layers,
+            "-" if facts.layers is None else facts.layers,
             f"{facts.parameters / 1e6:.2f}",
             f"{facts.macs / 1e9:.2f}",
-            facts.pooled_dim,
+            "-" if facts.pooled_dim is None else facts.pooled_dim,
             facts.embedding_dim,
             facts.strategy,
             f"{facts.bytes_per_utterance / 2**30:.4f}",
-            width=width,
         )
-        tqdm.write(row, file=sys.stdout)
+        tqdm.write(line, file=sys.stdout)
 
 
 def _legend(config: ModelsConfig) -> str:

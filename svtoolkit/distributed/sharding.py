@@ -48,12 +48,13 @@ def refuse_foreign_state(optimizer: torch.optim.Optimizer) -> None:
     """A state can be put together from shares only where it is known how it is laid out.
 
     Raises:
-        UserError: the optimizer is of bitsandbytes.
+        UserError: the optimizer is none of those here, such as the 8-bit ones of bitsandbytes.
     """
-    if not isinstance(optimizer, (torch.optim.SGD, torch.optim.AdamW, SGD8bit, AdamW8bit)):
+    if type(optimizer) not in (torch.optim.SGD, torch.optim.AdamW, SGD8bit, AdamW8bit):
+        found = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
         raise UserError(
-            "loss.shard=true cannot be had with the 8-bit state of bitsandbytes; set optim.backend=torch, which keeps "
-            "8-bit state too"
+            f"loss.shard=true does not work with the state of {found}; choose optim=sgd, adamw, sgd_8bit or "
+            "adamw_8bit, the 8-bit ones with optim.backend=torch instead of bitsandbytes"
         )
 
 

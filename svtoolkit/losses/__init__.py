@@ -1,9 +1,41 @@
-"""Margin heads over the training speakers, and the schedule of their margin."""
+"""Margin heads over the training speakers, and the schedule of their margin.
+
+Names are looked up when they are first used, so that listing the losses does not import torch.
+"""
 
 from __future__ import annotations
 
-from svtoolkit.losses.head import ClassificationHead, HeadOutput
-from svtoolkit.losses.margins import AAMHead, AMHead, SoftmaxHead, build_head
-from svtoolkit.losses.schedule import MarginSchedule
+from typing import TYPE_CHECKING
 
-__all__ = ["AAMHead", "AMHead", "ClassificationHead", "HeadOutput", "MarginSchedule", "SoftmaxHead", "build_head"]
+from svtoolkit.system.lazy_imports import lazy_imports
+
+if TYPE_CHECKING:
+    from svtoolkit.losses.head import ClassificationHead, HeadOutput
+    from svtoolkit.losses.margins import AAMHead, AMHead, SoftmaxHead
+    from svtoolkit.losses.registry import LOSSES, build_head
+    from svtoolkit.losses.schedule import MarginSchedule
+
+__all__ = [
+    "LOSSES",
+    "AAMHead",
+    "AMHead",
+    "ClassificationHead",
+    "HeadOutput",
+    "MarginSchedule",
+    "SoftmaxHead",
+    "build_head",
+]
+
+__getattr__ = lazy_imports(
+    __name__,
+    {
+        "LOSSES": "svtoolkit.losses.registry",
+        "AAMHead": "svtoolkit.losses.margins",
+        "AMHead": "svtoolkit.losses.margins",
+        "ClassificationHead": "svtoolkit.losses.head",
+        "HeadOutput": "svtoolkit.losses.head",
+        "MarginSchedule": "svtoolkit.losses.schedule",
+        "SoftmaxHead": "svtoolkit.losses.margins",
+        "build_head": "svtoolkit.losses.registry",
+    },
+)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -27,10 +28,18 @@ class ClassificationHead(nn.Module):
         embedding_dim: size of the embeddings.
         num_classes: training speakers x speeds.
         scale: factor on the similarities before the softmax.
+
+    Raises:
+        ValueError: a scale that is no finite number above 0.
     """
+
+    margin_limit: ClassVar[float] = math.inf
+    """Margins from 0 up to below this make sense."""
 
     def __init__(self, embedding_dim: int, num_classes: int, *, scale: float) -> None:
         super().__init__()
+        if not 0 < scale < math.inf:
+            raise ValueError(f"scale is {scale}, expected a finite number above 0")
         self.scale = scale
         self.margin = 0.0  # set by the margin schedule before every step
         self.weight = nn.Parameter(torch.empty(num_classes, embedding_dim))
@@ -39,6 +48,11 @@ class ClassificationHead(nn.Module):
     @property
     def num_classes(self) -> int:
         return len(self.weight)
+
+    def check_margin(self, margin: float) -> None:
+        """Raise ValueError for a margin that a schedule must not set."""
+        if not 0 <= margin < self.margin_limit:
+            raise ValueError(f"margin is {margin}, expected 0 up to below {self.margin_limit:.4g}")
 
     def similarities(self, embeddings: Tensor) -> Tensor:
         """Hook: (batch, embedding_dim) -> (batch, classes); cosines unless a subclass says otherwise."""

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from svtoolkit.errors import UserError
 from svtoolkit.losses.head import ClassificationHead
 
 
@@ -20,6 +19,7 @@ class AAMHead(ClassificationHead):
     """
 
     eps = 1e-7
+    margin_limit = math.pi / 2
 
     def with_margin(self, target: Tensor) -> Tensor:
         sine = torch.sqrt((1.0 - target * target).clamp(min=self.eps))
@@ -31,6 +31,8 @@ class AAMHead(ClassificationHead):
 class AMHead(ClassificationHead):
     """Additive margin, cos(theta) - m (Wang et al., IEEE SPL 2018, eq. 6)."""
 
+    margin_limit = 1.0
+
     def with_margin(self, target: Tensor) -> Tensor:
         return target - self.margin
 
@@ -38,32 +40,15 @@ class AMHead(ClassificationHead):
 class SoftmaxHead(ClassificationHead):
     """Plain softmax over a linear layer with bias: no length normalisation, no margin."""
 
-    def __init__(self, embedding_dim: int, num_classes: int) -> None:
-        super().__init__(embedding_dim, num_classes, scale=1.0)
+    def __init__(self, embedding_dim: int, num_classes: int, *, scale: float = 1.0) -> None:
+        if scale != 1:
+            raise ValueError(f"there is no scale in a plain softmax, found scale={scale}; use loss.scale=1")
+        super().__init__(embedding_dim, num_classes, scale=scale)
         self.bias = nn.Parameter(torch.zeros(num_classes))
+
+    def check_margin(self, margin: float) -> None:
+        if margin != 0:
+            raise ValueError(f"there is no margin in a plain softmax, found margin={margin}; use loss.margin=0")
 
     def similarities(self, embeddings: Tensor) -> Tensor:
         return F.linear(embeddings, self.weight, self.bias)
-
-
-def build_head(name: str, *, embedding_dim: int, num_classes: int, margin: float, scale: float) -> ClassificationHead:
-    """Build the head called ``name`` (aam, am or softmax); ``margin`` is checked here and set by its schedule.
-
-    Raises:
-        UserError: unknown name, a margin or scale that the loss does not know.
-    """
-    if name == "softmax":
-        if margin != 0 or scale != 1:
-            raise UserError(
-                f"loss=softmax has no margin and no scale, found margin={margin} scale={scale}; use 0 and 1"
-            )
-        return SoftmaxHead(embedding_dim, num_classes)
-    heads = {"aam": (AAMHead, math.pi / 2), "am": (AMHead, 1.0)}
-    if name not in heads:
-        raise UserError(f"there is no loss {name!r}; expected aam, am or softmax")
-    head, ceiling = heads[name]
-    if not 0 <= margin < ceiling:
-        raise UserError(f"loss={name}: margin is {margin}, expected 0 up to below {ceiling:.4g}")
-    if not 0 < scale < math.inf:
-        raise UserError(f"loss={name}: scale is {scale}, expected a finite number above 0")
-    return head(embedding_dim, num_classes, scale=scale)

@@ -1,8 +1,26 @@
-"""Speaker embedding networks, built by name: (batch, frames, bins) -> (batch, embedding_dim)."""
+"""Speaker embedding networks, built by name: (batch, frames, bins) -> (batch, embedding_dim).
+
+Names are looked up when they are first used, so that listing the networks does not import torch.
+"""
 
 from __future__ import annotations
 
-from svtoolkit.models.registry import build_model, list_models
-from svtoolkit.models.speaker_network import SpeakerNetwork
+from typing import TYPE_CHECKING
 
-__all__ = ["SpeakerNetwork", "build_model", "list_models"]
+from svtoolkit.system.lazy_imports import lazy_imports
+
+if TYPE_CHECKING:
+    from svtoolkit.models.registry import NETWORKS, build_model, list_models
+    from svtoolkit.models.speaker_network import SpeakerNetwork
+
+__all__ = ["NETWORKS", "SpeakerNetwork", "build_model", "list_models"]
+
+__getattr__ = lazy_imports(
+    __name__,
+    {
+        "NETWORKS": "svtoolkit.models.registry",
+        "SpeakerNetwork": "svtoolkit.models.speaker_network",
+        "build_model": "svtoolkit.models.registry",
+        "list_models": "svtoolkit.models.registry",
+    },
+)

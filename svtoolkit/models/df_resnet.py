@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import nn
 
 from svtoolkit.models.blocks import DFBottleneck, conv3x3, strided_size
@@ -16,35 +14,29 @@ STRIDES = (None, (2, 2), (2, 2), (2, 2))
 GEMINI_STRIDES = ((2, 1), (2, 2), (2, 1), (2, 1))
 
 
-@dataclass(frozen=True)
-class DFResNetSpec:
-    """What tells one DF-ResNet from another (Liu et al., "DF-ResNet", Interspeech 2022).
+def build_df_resnet(
+    *, num_bins: int, embedding_dim: int, blocks: tuple[int, int, int, int], gemini: bool = False
+) -> SpeakerNetwork:
+    """A DF-ResNet with fresh weights (Liu et al., "DF-ResNet", Interspeech 2022).
 
-    Attributes:
+    Args:
+        num_bins: mel bins of the input.
+        embedding_dim: size of the embedding.
         blocks: number of them a stage.
         gemini: strides of Golden Gemini T14c (Liu et al., arXiv:2312.03620, as in WeSpeaker), which halve the frequency
             axis in every stage, the first one too, and time only in the second.
     """
-
-    blocks: tuple[int, int, int, int]
-    gemini: bool = False
-
-    @property
-    def layers(self) -> int:
-        """Stem, convolutions of the blocks and the last Linear; of Gemini, as its authors count, the downsamplings."""
-        return 1 + DFBottleneck.convolutions * sum(self.blocks) + 1 + (len(GEMINI_STRIDES) if self.gemini else 0)
-
-    def build(self, *, num_bins: int, embedding_dim: int) -> SpeakerNetwork:
-        """A network with fresh weights."""
-        channels, bins = WIDTHS[0], num_bins
-        stem = nn.Sequential(conv3x3(1, channels), nn.BatchNorm2d(channels), nn.ReLU())
-        stages = []
-        strides = GEMINI_STRIDES if self.gemini else STRIDES
-        for width, stride, count in zip(WIDTHS, strides, self.blocks, strict=True):
-            stage: list[nn.Module] = []
-            if stride is not None:
-                stage.append(nn.Sequential(conv3x3(channels, width, stride), nn.BatchNorm2d(width)))
-                channels, bins = width, strided_size(bins, stride[0])
-            stage += [DFBottleneck(channels) for _ in range(count)]
-            stages.append(nn.Sequential(*stage))
-        return SpeakerNetwork(stem, stages, StatisticsPooling(), nn.Linear(2 * channels * bins, embedding_dim))
+    channels, bins = WIDTHS[0], num_bins
+    stem = nn.Sequential(conv3x3(1, channels), nn.BatchNorm2d(channels), nn.ReLU())
+    stages = []
+    for width, stride, count in zip(WIDTHS, GEMINI_STRIDES if gemini else STRIDES, blocks, strict=True):
+        stage: list[nn.Module] = []
+        if stride is not None:
+            stage.append(nn.Sequential(conv3x3(channels, width, stride), nn.BatchNorm2d(width)))
+            channels, bins = width, strided_size(bins, stride[0])
+        stage += [DFBottleneck(channels) for _ in range(count)]
+        stages.append(nn.Sequential(*stage))
+    embedding = nn.Linear(2 * channels * bins, embedding_dim)
+    # Downsamplings are counted in Gemini alone, as its authors do.
+    layers = 1 + DFBottleneck.convolutions * sum(blocks) + 1 + (len(GEMINI_STRIDES) if gemini else 0)
+    return SpeakerNetwork(stem, stages, StatisticsPooling(), embedding, layers=layers)

@@ -4,7 +4,6 @@ Learning", tables II to IV; the structure follows from the layer counts in the n
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 from torch import nn
@@ -26,11 +25,21 @@ HIDDEN_GROUPS = (8, 4, 2, 1)
 """Groups of hidden channels in the stages of DF-RevNet: maps shrink from stage to stage, and so does what they save."""
 
 
-@dataclass(frozen=True)
-class RevNetSpec:
-    """What tells one RevNet from another.
+def build_revnet(
+    *,
+    num_bins: int,
+    embedding_dim: int,
+    kind: Literal["I", "II"],
+    block: Literal["basic", "bottleneck"],
+    channels: tuple[int, int, int, int],
+    blocks: tuple[int, int, int, int],
+    stem_stride: tuple[int, int] = (1, 1),
+) -> SpeakerNetwork:
+    """A RevNet with fresh weights.
 
-    Attributes:
+    Args:
+        num_bins: mel bins of the input.
+        embedding_dim: size of the embedding.
         kind: I: every stage begins with an ordinary residual block, which also reduces the resolution; II: nothing
             but reversible blocks, with a squeeze between stages.
         block: basic (two 3x3 convolutions a residual function) or bottleneck (1x1, 3x3, 1x1).
@@ -38,79 +47,59 @@ class RevNetSpec:
         blocks: of a stage; of type I one of them is the ordinary one.
         stem_stride: of the stem, (frequency, time).
     """
-
-    kind: Literal["I", "II"]
-    block: Literal["basic", "bottleneck"]
-    channels: tuple[int, int, int, int]
-    blocks: tuple[int, int, int, int]
-    stem_stride: tuple[int, int] = (1, 1)
-
-    @property
-    def layers(self) -> int:
-        """Convolutions of the main path and the last Linear."""
-        depth = 2 if self.block == "basic" else 3
-        if self.kind == "I":
-            return 2 + 4 * depth + 2 * depth * (sum(self.blocks) - 4)
-        return 5 + 2 * depth * sum(self.blocks)
-
-    def build(self, *, num_bins: int, embedding_dim: int) -> SpeakerNetwork:
-        """A network with fresh weights."""
-        ordinary = RecomputedBasicBlock if self.block == "basic" else RecomputedBottleneck
-        function = basic_function if self.block == "basic" else bottleneck_function
-        widths = [ordinary.expansion * channels for channels in self.channels]
-        first = self.channels[0] if self.kind == "I" else widths[0]
-        stages, width = [], first
-        for index, (channels, count) in enumerate(zip(self.channels, self.blocks, strict=True)):
-            entrance: list[nn.Module] = []
-            if self.kind == "I":
-                entrance.append(ordinary(width, channels, 2 if index else 1))
-                count -= 1
-            elif index:
-                entrance.append(SqueezedTransition(width, widths[index]))
-            width = widths[index]
-            stages.append(Chain(*entrance, _sequence(function, width, count)))
-        stem = ConvNormRelu(1, first, self.stem_stride)
-        bins = _bins_after(num_bins, self.stem_stride[0])
-        return _network(stem, stages, width, bins, embedding_dim)
+    ordinary = RecomputedBasicBlock if block == "basic" else RecomputedBottleneck
+    function = basic_function if block == "basic" else bottleneck_function
+    widths = [ordinary.expansion * value for value in channels]
+    first = channels[0] if kind == "I" else widths[0]
+    stages, width = [], first
+    for index, count in enumerate(blocks):
+        entrance: list[nn.Module] = []
+        if kind == "I":
+            entrance.append(ordinary(width, channels[index], 2 if index else 1))
+            count -= 1
+        elif index:
+            entrance.append(SqueezedTransition(width, widths[index]))
+        width = widths[index]
+        stages.append(Chain(*entrance, _sequence(function, width, count)))
+    stem = ConvNormRelu(1, first, stem_stride)
+    depth = 2 if block == "basic" else 3
+    couplings = sum(blocks) - (4 if kind == "I" else 0)
+    layers = (2 + 4 * depth if kind == "I" else 5) + 2 * depth * couplings
+    return _network(stem, stages, width, _bins_after(num_bins, stem_stride[0]), embedding_dim, layers)
 
 
-@dataclass(frozen=True)
-class DFRevNetSpec:
-    """What tells one DF-RevNet from another.
+def build_df_revnet(
+    *,
+    num_bins: int,
+    embedding_dim: int,
+    kind: Literal["I", "II"],
+    blocks: tuple[int, int, int, int],
+    channels: tuple[int, int, int, int] = (48, 96, 192, 384),
+) -> SpeakerNetwork:
+    """A DF-RevNet with fresh weights.
 
-    Attributes:
+    Args:
+        num_bins: mel bins of the input.
+        embedding_dim: size of the embedding.
         kind: I: stem of two convolutions, a convolution of stride 2 between stages; II: as RevNet II.
-        channels: of the stages.
         blocks: of the stages; type I has one reversible block less in each.
+        channels: of the stages.
     """
+    stages, width = [], channels[0]
+    for index, (count, groups) in enumerate(zip(blocks, HIDDEN_GROUPS, strict=True)):
+        entrance: list[nn.Module] = []
+        if index:
+            transition = (width, channels[index])
+            entrance.append(ConvNormRelu(*transition, 2) if kind == "I" else SqueezedTransition(*transition))
+        width = channels[index]
 
-    kind: Literal["I", "II"]
-    blocks: tuple[int, int, int, int]
-    channels: tuple[int, int, int, int] = (48, 96, 192, 384)
+        def function(half: int, groups: int = groups) -> DepthFirstFunction:
+            return DepthFirstFunction(half, groups)
 
-    @property
-    def layers(self) -> int:
-        """Convolutions of the main path and the last Linear."""
-        return 6 + 6 * (sum(self.blocks) - 4) if self.kind == "I" else 5 + 6 * sum(self.blocks)
-
-    def build(self, *, num_bins: int, embedding_dim: int) -> SpeakerNetwork:
-        """A network with fresh weights."""
-        stages, width = [], self.channels[0]
-        for index, (channels, count, groups) in enumerate(zip(self.channels, self.blocks, HIDDEN_GROUPS, strict=True)):
-            entrance: list[nn.Module] = []
-            if index:
-                entrance.append(
-                    ConvNormRelu(width, channels, 2) if self.kind == "I" else SqueezedTransition(width, channels)
-                )
-            width = channels
-
-            def function(half: int, groups: int = groups) -> DepthFirstFunction:
-                return DepthFirstFunction(half, groups)
-
-            stages.append(Chain(*entrance, _sequence(function, width, count - 1 if self.kind == "I" else count)))
-        first = self.channels[0]
-        stem = DoubleStem(first) if self.kind == "I" else ConvNormRelu(1, first)
-        return _network(stem, stages, width, _bins_after(num_bins, 1), embedding_dim)
+        stages.append(Chain(*entrance, _sequence(function, width, count - 1 if kind == "I" else count)))
+    stem = DoubleStem(channels[0]) if kind == "I" else ConvNormRelu(1, channels[0])
+    layers = 6 + 6 * (sum(blocks) - 4) if kind == "I" else 5 + 6 * sum(blocks)
+    return _network(stem, stages, width, _bins_after(num_bins, 1), embedding_dim, layers)
 
 
 def _sequence(function: Callable[[int], nn.Module], width: int, count: int) -> ReversibleSequence:
@@ -118,9 +107,12 @@ def _sequence(function: Callable[[int], nn.Module], width: int, count: int) -> R
     return ReversibleSequence(AdditiveCoupling(function(half), function(half)) for _ in range(count))
 
 
-def _network(stem: nn.Module, stages: list[Chain], width: int, bins: int, embedding_dim: int) -> SpeakerNetwork:
+def _network(
+    stem: nn.Module, stages: list[Chain], width: int, bins: int, embedding_dim: int, layers: int
+) -> SpeakerNetwork:
     stages[-1].append(FinalActivation(width))
-    return SpeakerNetwork(Chain(stem), stages, StatisticsPooling(), nn.Linear(2 * width * bins, embedding_dim))
+    embedding = nn.Linear(2 * width * bins, embedding_dim)
+    return SpeakerNetwork(Chain(stem), stages, StatisticsPooling(), embedding, layers=layers)
 
 
 def _bins_after(num_bins: int, stem_stride: int) -> int:

@@ -17,12 +17,22 @@ class SpeakerNetwork(nn.Module):
         stages: ModuleList of sequential stages.
         pooling: (batch, channels, bins, frames) -> (batch, statistics).
         embedding: (batch, statistics) -> (batch, embedding_dim).
+        layers: convolutions of the main path and the last Linear, as the authors count them for the network's name.
 
     Nothing but these four may be assumed of a network by memory strategies, exporters and checkpoint readers.
     """
 
-    def __init__(self, stem: nn.Module, stages: Iterable[nn.Module], pooling: nn.Module, embedding: nn.Module) -> None:
+    def __init__(
+        self,
+        stem: nn.Module,
+        stages: Iterable[nn.Module],
+        pooling: nn.Module,
+        embedding: nn.Module,
+        *,
+        layers: int | None = None,
+    ) -> None:
         super().__init__()
+        self.layers = layers
         self.stem = stem
         self.stages = nn.ModuleList(stages)
         self.pooling = pooling

@@ -1,9 +1,31 @@
-"""Optimizers by name, with 32-bit or 8-bit state, and learning-rate schedules counted in optimizer steps."""
+"""Optimizers by name, with 32-bit or 8-bit state, and learning-rate schedules counted in optimizer steps.
+
+Names are looked up when they are first used, so that listing the optimizers does not import torch.
+"""
 
 from __future__ import annotations
 
-from svtoolkit.optim.builders import build_optimizer
-from svtoolkit.optim.eight_bit import AdamW8bit, SGD8bit
-from svtoolkit.optim.schedules import LearningRateSchedule
+from typing import TYPE_CHECKING
 
-__all__ = ["AdamW8bit", "LearningRateSchedule", "SGD8bit", "build_optimizer"]
+from svtoolkit.system.lazy_imports import lazy_imports
+
+if TYPE_CHECKING:
+    from svtoolkit.optim.builders import build_optimizer
+    from svtoolkit.optim.by_import_path import settings_of
+    from svtoolkit.optim.eight_bit import AdamW8bit, SGD8bit
+    from svtoolkit.optim.registry import OPTIMIZERS
+    from svtoolkit.optim.schedules import LearningRateSchedule
+
+__all__ = ["OPTIMIZERS", "AdamW8bit", "LearningRateSchedule", "SGD8bit", "build_optimizer", "settings_of"]
+
+__getattr__ = lazy_imports(
+    __name__,
+    {
+        "OPTIMIZERS": "svtoolkit.optim.registry",
+        "AdamW8bit": "svtoolkit.optim.eight_bit",
+        "LearningRateSchedule": "svtoolkit.optim.schedules",
+        "SGD8bit": "svtoolkit.optim.eight_bit",
+        "build_optimizer": "svtoolkit.optim.builders",
+        "settings_of": "svtoolkit.optim.by_import_path",
+    },
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -31,15 +31,13 @@ OLDEST = (0, 50)
 INSTALL = "install it with `pip install 'svtoolkit[bitsandbytes]'`"
 
 
-def build_eight_bit(
-    parameters: Sequence[Tensor], name: str, backend: str, settings: Mapping[str, Any]
-) -> torch.optim.Optimizer:
+def build_eight_bit(parameters: Iterable[Tensor], *, name: str, backend: str, **settings: Any) -> torch.optim.Optimizer:
     """Build an 8-bit optimizer by a backend; which one and why goes to the log.
 
     Args:
         name: a key of ``CLASSES``.
         backend: torch, bitsandbytes, or auto: bitsandbytes on CUDA where it honours every setting, else torch.
-        settings: arguments of the class here.
+        settings: arguments of the class here; beta1 and beta2 for its ``betas``.
 
     Raises:
         UserError: there is no such backend, or bitsandbytes is asked for and cannot do it.
@@ -48,6 +46,9 @@ def build_eight_bit(
     if backend not in BACKENDS:
         raise UserError(f"optim={name}: backend is {backend!r}, expected one of {', '.join(BACKENDS)}")
     theirs, ours = CLASSES[name]
+    parameters = list(parameters)
+    if "beta1" in settings:
+        settings["betas"] = (settings.pop("beta1"), settings.pop("beta2"))
     reason = f"optim.backend is {backend}"
     if backend == "auto":
         obstacle, _ = next(_obstacles(parameters, settings, cuda_alone=True), (None, None))

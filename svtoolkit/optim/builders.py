@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any
 
 import torch
 from torch import nn
 
+from svtoolkit.config import OptimConfig
 from svtoolkit.errors import UserError
-from svtoolkit.optim.backends import build_eight_bit
-
-SGD = ("lr", "weight_decay", "momentum", "nesterov")
-ADAMW = ("lr", "weight_decay", "beta1", "beta2", "eps")
-EIGHT_BIT = ("block_size", "min_8bit_size", "backend")
-
-SETTINGS = {"sgd": SGD, "adamw": ADAMW, "sgd_8bit": SGD + EIGHT_BIT, "adamw_8bit": ADAMW + EIGHT_BIT}
-"""Name -> what has to be given."""
+from svtoolkit.optim.by_import_path import find_class, settings_of, to_arguments
+from svtoolkit.optim.registry import OPTIMIZERS
+from svtoolkit.registry import check_settings, defaults
 
 
 def build_optimizer(parameters: Iterable[nn.Parameter], name: str, **settings: Any) -> torch.optim.Optimizer:
@@ -25,33 +21,36 @@ def build_optimizer(parameters: Iterable[nn.Parameter], name: str, **settings: A
 
     Args:
         parameters: trainable parameters.
-        name: sgd, adamw, sgd_8bit or adamw_8bit.
-        settings: all of ``SETTINGS[name]``.
+        name: a name of ``OPTIMIZERS``, whose settings have all to be given, or the import path of a class, such as
+            torch.optim.NAdam, whose keyword arguments have its own defaults.
+        settings: the fields of its settings.
 
     Raises:
         UserError: unknown name, an unknown or missing setting, or one that the optimizer or its backend refuses.
     """
-    _check_settings(name, settings)
-    if "beta1" in settings:
-        settings["betas"] = (settings.pop("beta1"), settings.pop("beta2"))
+    has_row = name in OPTIMIZERS or not (isinstance(name, str) and "." in name)
+    schema = (OPTIMIZERS[name].settings or OptimConfig) if has_row else settings_of(name)
+    check_settings(f"optim={name}", schema, settings)
+    given = settings if has_row else {**defaults(schema), **settings}
+    for key in [item.name for item in fields(schema) if item.name != "name"]:
+        if key not in given:
+            raise UserError(f"optim={name}: {key} is not given; expected a value for optim.{key}")
     try:
-        if "backend" in settings:
-            return build_eight_bit(list(parameters), name, settings.pop("backend"), settings)
-        return (torch.optim.SGD if name == "sgd" else torch.optim.AdamW)(parameters, **settings)
-    except ValueError as error:
-        raise UserError(f"optim={name}: {error}; see conf/optim/{name}.yaml") from error
+        if has_row:
+            optimizer = OPTIMIZERS.load(name)(parameters, **given, **OPTIMIZERS[name].arguments)
+        else:
+            optimizer = find_class(name)(parameters, **to_arguments(name, given))
+    except (ValueError, NotImplementedError, TypeError) as error:
+        if isinstance(error, TypeError) and has_row and name in OPTIMIZERS.rows:
+            raise
+        raise UserError(f"optim={name}: {error}; see the settings under optim in `svt train --cfg job`") from error
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise UserError(f"optim={name} makes a {type(optimizer).__name__}, expected a torch.optim.Optimizer")
+    return optimizer
 
 
-def _check_settings(name: str, settings: dict[str, Any]) -> None:
-    if name not in SETTINGS:
-        raise UserError(f"there is no optimizer {name!r}; expected one of {', '.join(SETTINGS)}")
-    known = ", ".join(SETTINGS[name])
-    for key in settings:
-        if key not in SETTINGS[name]:
-            raise UserError(f"optim={name} has no setting {key!r}; it has {known}")
-    for key in SETTINGS[name]:
-        if key not in settings:
-            raise UserError(f"optim={name}: {key} is not given; it has {known}")
-        value = settings[key]
-        if key != "backend" and (not isinstance(value, (int, float)) or not math.isfinite(value)):
-            raise UserError(f"optim={name}: {key} is {value!r}, expected a finite number; see conf/optim/{name}.yaml")
+def build_adamw(
+    parameters: Iterable[nn.Parameter], *, beta1: float, beta2: float, **settings: Any
+) -> torch.optim.Optimizer:
+    """torch's AdamW with a key for each of its betas."""
+    return torch.optim.AdamW(parameters, betas=(beta1, beta2), **settings)

@@ -50,13 +50,8 @@ def build_trainable(
     """
     network = build_model(num_bins=num_bins, **asdict(model))
     strategy = apply_strategy(network, **asdict(memory))
-    whole = build_head(
-        loss.name,
-        embedding_dim=model.embedding_dim,
-        num_classes=num_classes,
-        margin=loss.margin,
-        scale=loss.scale,
-    )
+    head_settings = {key: value for key, value in asdict(loss).items() if key != "shard"}
+    whole = build_head(embedding_dim=model.embedding_dim, num_classes=num_classes, **head_settings)
     head = shard_head(whole, optim, world) if loss.shard else whole
     if device.type != "cpu":  # there they were made, and tensors of FakeTensorMode refuse Module.to altogether
         network, head = network.to(device), head.to(device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
@@ -35,11 +34,11 @@ class NetworkFacts:
     """One network of the registry, with everything as published.
 
     Attributes:
-        family: ResNet, DF-ResNet, RevNet or DF-RevNet.
-        layers: convolutions of the main path and the last Linear.
+        family: what its row says of it: ResNet, DF-ResNet, RevNet or DF-RevNet of ours.
+        layers: convolutions of the main path and the last Linear; None where the network does not say.
         parameters: weights, without a head over speakers.
         macs: multiplications with addition in the convolutions and products of one utterance.
-        pooled_dim: size of what pooling hands to the embedding layer.
+        pooled_dim: size of what pooling hands to the embedding layer; None of a network without ``pooling``.
         embedding_dim: size of the embedding.
         strategy: memory strategy that memory=auto chooses: store or reversible.
         bytes_per_utterance: memory that one more utterance of a large batch takes in a float32 training step of the
@@ -48,10 +47,10 @@ class NetworkFacts:
 
     name: str
     family: str
-    layers: int
+    layers: int | None
     parameters: int
     macs: int
-    pooled_dim: int
+    pooled_dim: int | None
     embedding_dim: int
     strategy: str
     bytes_per_utterance: float
@@ -66,9 +65,7 @@ def match_names(patterns: Sequence[str]) -> list[str]:
     names = list_models()
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
-            near = difflib.get_close_matches(pattern, names, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise UserError(f"there is no network {pattern!r}; {hint}(all: {', '.join(names)})")
+            NETWORKS[pattern]  # which says so
     return [name for name in names if not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
@@ -86,14 +83,16 @@ def survey_networks(names: Sequence[str], *, frames: int, num_bins: int) -> Iter
     if processes < 2:
         yield from map(survey, names)
         return
-    killed = "a process that works out the networks was killed, perhaps for want of memory; ask for fewer at a time"
+    killed = (
+        "a process that works out the networks was killed, probably because memory ran out; ask for fewer at a time"
+    )
     with worker_processes(processes, killed=killed) as workers:
         yield from workers.map(partial(_on_one_thread, survey), names)
 
 
 def family_of(name: str) -> str:
-    """ResNet, DF-ResNet, RevNet or DF-RevNet."""
-    return type(NETWORKS[name]).__name__.removesuffix("Spec").replace("DF", "DF-")
+    """What the row of a network says of it: ResNet, DF-ResNet, RevNet or DF-RevNet of ours."""
+    return NETWORKS[name].help or "-"
 
 
 def _cores() -> int:
@@ -113,7 +112,9 @@ def survey_network(name: str, *, frames: int, num_bins: int) -> NetworkFacts:
         strategy = apply_strategy(network)
         utterances = torch.randn(LARGE_BATCH, frames, num_bins)
         sizes: list[int] = []
-        network.pooling.register_forward_hook(lambda module, inputs, output: sizes.append(output.shape[-1]))
+        pooling = getattr(network, "pooling", None)
+        if isinstance(pooling, nn.Module):
+            pooling.register_forward_hook(lambda module, inputs, output: sizes.append(output.shape[-1]))
         work = _Work()
 
         def forward() -> Tensor:
@@ -126,11 +127,11 @@ def survey_network(name: str, *, frames: int, num_bins: int) -> NetworkFacts:
     return NetworkFacts(
         name,
         family=family_of(name),
-        layers=NETWORKS[name].layers,
+        layers=getattr(network, "layers", None),
         parameters=sum(parameter.numel() for parameter in network.parameters()),
         macs=work.operations // 2 // LARGE_BATCH,
-        pooled_dim=sizes[0],
-        embedding_dim=sizes[1],
+        pooled_dim=sizes[0] if len(sizes) > 1 else None,
+        embedding_dim=sizes[-1],
         strategy=strategy,
         bytes_per_utterance=report.peak_bytes / LARGE_BATCH,
     )

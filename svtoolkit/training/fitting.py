@@ -22,8 +22,8 @@ from svtoolkit.device import autocast
 from svtoolkit.distributed.sharded_head import ShardedHead
 from svtoolkit.distributed.world import ALONE, World
 from svtoolkit.errors import UserError
-from svtoolkit.models.registry import NETWORKS
-from svtoolkit.models.revnet import DFRevNetSpec, RevNetSpec
+from svtoolkit.memory import is_reversible
+from svtoolkit.models import build_model
 from svtoolkit.planning.memory_prediction import predict_memory
 from svtoolkit.training.step import OptimizerStep
 
@@ -194,8 +194,9 @@ def _changes(step: MemoryCommandConfig) -> Iterator[tuple[str, MemoryCommandConf
     smaller = max(1, step.batch_size // 4)
     if smaller < step.batch_size:
         yield f"trainer.micro_batch={smaller}", replace(step, batch_size=smaller)
-    is_reversible = isinstance(NETWORKS[step.model.name], RevNetSpec | DFRevNetSpec)
-    if is_reversible and step.memory.strategy == "store":
+    with torch.device("meta"):
+        network = build_model(num_bins=step.num_bins, **asdict(step.model))
+    if is_reversible(network) and step.memory.strategy == "store":
         yield "memory=reversible", replace(step, memory=replace(step.memory, strategy="reversible"))
     if step.precision == "fp32":
         yield "trainer.precision=bf16", replace(step, precision="bf16")

@@ -9,7 +9,7 @@ from torch import nn
 from svtoolkit.checkpoints.wespeaker import from_wespeaker, to_wespeaker
 from svtoolkit.errors import UserError
 from svtoolkit.models import build_model
-from svtoolkit.models.df_resnet import DFResNetSpec
+from svtoolkit.models.df_resnet import build_df_resnet
 
 torch.set_num_threads(1)
 
@@ -145,7 +145,7 @@ def small_state() -> dict[str, torch.Tensor]:
 def small_gemini() -> dict[str, torch.Tensor]:
     """A state dict under WeSpeaker's names; one block a stage."""
     torch.manual_seed(3)
-    network = DFResNetSpec((1, 1, 1, 1), gemini=True).build(num_bins=8, embedding_dim=4)
+    network = build_df_resnet(num_bins=8, embedding_dim=4, blocks=(1, 1, 1, 1), gemini=True)
     return to_wespeaker(network.state_dict())
 
 

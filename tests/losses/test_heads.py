@@ -241,17 +241,27 @@ def test_the_margin_is_set_by_its_schedule_and_the_scale_at_once():
 @pytest.mark.parametrize(
     ("name", "margin", "scale", "message"),
     [
-        ("arcface", 0.2, 32.0, "there is no loss 'arcface'; expected aam, am or softmax"),
-        ("softmax", 0.2, 1.0, "loss=softmax has no margin and no scale, found margin=0.2 scale=1.0; use 0 and 1"),
-        ("softmax", 0.0, 32.0, "loss=softmax has no margin and no scale, found margin=0.0 scale=32.0; use 0 and 1"),
+        ("arcface", 0.2, 32.0, "(all: aam, am, softmax)"),
+        (
+            "softmax",
+            0.2,
+            1.0,
+            "loss=softmax: there is no margin in a plain softmax, found margin=0.2; use",
+        ),
+        (
+            "softmax",
+            0.0,
+            32.0,
+            "loss=softmax: there is no scale in a plain softmax, found scale=32.0; use",
+        ),
         ("aam", -0.1, 32.0, "loss=aam: margin is -0.1, expected 0 up to below 1.571"),
         ("aam", math.pi / 2, 32.0, "expected 0 up to below 1.571"),
         ("aam", math.nan, 32.0, "loss=aam: margin is nan"),
         ("am", 1.0, 32.0, "loss=am: margin is 1.0, expected 0 up to below 1"),
         ("am", 0.2, 0.0, "loss=am: scale is 0.0, expected a finite number above 0"),
         ("aam", 0.2, -1.0, "loss=aam: scale is -1.0, expected a finite number above 0"),
-        ("aam", 0.2, math.nan, "loss=aam: scale is nan, expected a finite number above 0"),
-        ("aam", 0.2, math.inf, "loss=aam: scale is inf, expected a finite number above 0"),
+        ("aam", 0.2, math.nan, "loss=aam: scale is nan, expected a finite number"),
+        ("aam", 0.2, math.inf, "loss=aam: scale is inf, expected a finite number"),
     ],
 )
 def test_what_makes_no_head(name, margin, scale, message):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from svtoolkit.memory.strategies import apply_strategy
 from svtoolkit.models import SpeakerNetwork
 from svtoolkit.models.residual_functions import DepthFirstFunction, basic_function, bottleneck_function
-from svtoolkit.models.revnet import RevNetSpec
+from svtoolkit.models.revnet import build_revnet
 from svtoolkit.reversible import AdditiveCoupling, Chain, ReversibleSequence, snap
 from svtoolkit.reversible.coupling import split_streams
 from svtoolkit.reversible.pullback import pull_back
@@ -155,7 +155,8 @@ def noisy(channels: int) -> nn.Module:
 def tiny_network(kind: str = "II", blocks: Iterable[int] = (1, 1, 2, 1), bins: int = 16) -> SpeakerNetwork:
     """A speaker network of a registry's family with few weights, the same on every call."""
     torch.manual_seed(2)
-    return RevNetSpec(kind, "basic", (8, 8, 16, 16), tuple(blocks)).build(num_bins=bins, embedding_dim=8)
+    widths = {"kind": kind, "block": "basic", "channels": (8, 8, 16, 16), "blocks": tuple(blocks)}
+    return build_revnet(num_bins=bins, embedding_dim=8, **widths)
 
 
 def random_map(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 3) -> Tensor:

@@ -9,7 +9,7 @@ from torch import nn
 
 from svtoolkit.models import SpeakerNetwork, build_model
 from svtoolkit.models.blocks import DFBottleneck
-from svtoolkit.models.df_resnet import DFResNetSpec
+from svtoolkit.models.df_resnet import build_df_resnet
 from svtoolkit.models.registry import NETWORKS
 
 torch.set_num_threads(1)
@@ -42,11 +42,11 @@ def on_meta(name: str, **options) -> SpeakerNetwork:
 def small(gemini: bool) -> SpeakerNetwork:
     """One block a stage."""
     torch.manual_seed(0)
-    return DFResNetSpec((1, 1, 1, 1), gemini=gemini).build(num_bins=16, embedding_dim=8)
+    return build_df_resnet(num_bins=16, embedding_dim=8, blocks=(1, 1, 1, 1), gemini=gemini)
 
 
 def test_every_network_has_its_sizes_pinned():
-    assert set(SIZES) == {name for name, spec in NETWORKS.items() if isinstance(spec, DFResNetSpec)}
+    assert set(SIZES) == {name for name, row in NETWORKS.items() if row.help == "DF-ResNet"}
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -63,9 +63,10 @@ def test_sizes(name):
 @pytest.mark.parametrize("name", SIZES)
 def test_a_name_counts_the_layers(name):
     """Convolutions and the last Linear; Gemini counts its four downsamplings, DF-ResNet does not count its three."""
-    layers = [module for module in on_meta(name).modules() if isinstance(module, nn.Conv2d | nn.Linear)]
+    network = on_meta(name)
+    layers = [module for module in network.modules() if isinstance(module, nn.Conv2d | nn.Linear)]
     uncounted = 0 if name.startswith("gemini") else 3
-    assert len(layers) - uncounted == NETWORKS[name].layers == int(name.rpartition("net")[2])
+    assert len(layers) - uncounted == network.layers == int(name.rpartition("net")[2])
 
 
 @pytest.mark.parametrize(("name", "downsamplings"), [("df_resnet56", [64, 128, 256]), ("gemini_df_resnet60", None)])
@@ -106,7 +107,8 @@ def test_any_number_of_bins(name, num_bins):
 
 @pytest.mark.parametrize("name", SIZES)
 def test_a_stage_is_its_downsampling_and_its_blocks(name):
-    for index, (stage, blocks) in enumerate(zip(on_meta(name).stages, NETWORKS[name].blocks, strict=True)):
+    published = NETWORKS[name].arguments["blocks"]
+    for index, (stage, blocks) in enumerate(zip(on_meta(name).stages, published, strict=True)):
         layers = list(stage)
         if index or name.startswith("gemini"):
             assert [type(layer) for layer in layers.pop(0)] == [nn.Conv2d, nn.BatchNorm2d]

@@ -9,7 +9,6 @@ from torch import nn
 from svtoolkit.models import SpeakerNetwork, build_model
 from svtoolkit.models.blocks import BasicBlock, Bottleneck
 from svtoolkit.models.registry import NETWORKS
-from svtoolkit.models.resnet import ResNetSpec
 
 torch.set_num_threads(1)
 
@@ -38,7 +37,7 @@ def small(**options) -> SpeakerNetwork:
 
 
 def test_every_network_has_its_sizes_pinned():
-    assert set(SIZES) == {name for name, spec in NETWORKS.items() if isinstance(spec, ResNetSpec)}
+    assert set(SIZES) == {name for name, row in NETWORKS.items() if row.help == "ResNet"}
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -55,12 +54,13 @@ def test_sizes(name):
 @pytest.mark.parametrize("name", SIZES)
 def test_a_name_counts_the_layers(name):
     """Convolutions of the main path and the last Linear; shortcuts are not counted."""
+    network = on_meta(name)
     layers = [
         path
-        for path, module in on_meta(name).named_modules()
+        for path, module in network.named_modules()
         if isinstance(module, (nn.Conv2d, nn.Linear)) and "shortcut" not in path
     ]
-    assert len(layers) == NETWORKS[name].layers == int(name.removeprefix("resnet"))
+    assert len(layers) == network.layers == int(name.removeprefix("resnet"))
 
 
 def test_parameters_counted_from_the_layout():

@@ -30,7 +30,6 @@ from svtoolkit.models.recomputed_blocks import (
 )
 from svtoolkit.models.registry import NETWORKS
 from svtoolkit.models.residual_functions import DepthFirstFunction, PreActivationFunction
-from svtoolkit.models.revnet import DFRevNetSpec, RevNetSpec
 from svtoolkit.reversible import AdditiveCoupling, Chain, ReversibleSequence
 
 torch.set_num_threads(1)
@@ -86,7 +85,7 @@ def couplings_of(stage: nn.Module) -> list[AdditiveCoupling]:
 
 
 def test_every_network_has_its_sizes_pinned():
-    assert set(SIZES) == {name for name, spec in NETWORKS.items() if isinstance(spec, RevNetSpec | DFRevNetSpec)}
+    assert set(SIZES) == {name for name, row in NETWORKS.items() if row.help in ("RevNet", "DF-RevNet")}
 
 
 @every_network
@@ -95,7 +94,7 @@ def test_sizes(name):
     network = on_meta(name)
     counted = sum(parameter.numel() for parameter in network.parameters())
     assert f"{counted / 1e6:.2f}" == f"{millions:.2f}"
-    assert NETWORKS[name].kind == kind
+    assert NETWORKS[name].arguments["kind"] == kind
     assert tuple(len(couplings_of(stage)) for stage in network.stages) == couplings
     assert network.embedding.in_features == pooled
 
@@ -103,34 +102,33 @@ def test_sizes(name):
 @every_network
 def test_a_name_counts_the_layers(name):
     """Convolutions of the main path and the last Linear; shortcuts are not counted."""
+    network = on_meta(name)
     layers = [
         path
-        for path, module in on_meta(name).named_modules()
+        for path, module in network.named_modules()
         if isinstance(module, nn.Conv2d | nn.Linear) and "shortcut" not in path
     ]
-    assert len(layers) == NETWORKS[name].layers
-    assert name == "revnet_tiny" or name.endswith(f"net{NETWORKS[name].layers}")
+    assert len(layers) == network.layers
+    assert name == "revnet_tiny" or name.endswith(f"net{network.layers}")
 
 
 @every_network
 def test_a_stage_is_its_entrance_and_its_couplings(name):
-    network, spec = on_meta(name), NETWORKS[name]
-    is_depth_first = isinstance(spec, DFRevNetSpec)
-    ordinary = (
-        None if is_depth_first else {"basic": RecomputedBasicBlock, "bottleneck": RecomputedBottleneck}[spec.block]
-    )
-    assert isinstance(network.stem, Chain)
-    assert [type(layer) for layer in network.stem] == [
-        DoubleStem if is_depth_first and spec.kind == "I" else ConvNormRelu
+    network, row = on_meta(name), NETWORKS[name]
+    kind, is_depth_first = row.arguments["kind"], row.help == "DF-RevNet"
+    ordinary = {None: None, "basic": RecomputedBasicBlock, "bottleneck": RecomputedBottleneck}[
+        row.arguments.get("block")
     ]
+    assert isinstance(network.stem, Chain)
+    assert [type(layer) for layer in network.stem] == [DoubleStem if is_depth_first and kind == "I" else ConvNormRelu]
     for index, stage in enumerate(network.stages):
         assert isinstance(stage, Chain)
         *entrance, sequence = list(stage)[: -1 if index == 3 else None]
         assert isinstance(sequence, ReversibleSequence)
-        if spec.kind == "I" and not is_depth_first:
+        if kind == "I" and not is_depth_first:
             expected = [ordinary]
         else:
-            expected = [] if index == 0 else [ConvNormRelu if spec.kind == "I" else SqueezedTransition]
+            expected = [] if index == 0 else [ConvNormRelu if kind == "I" else SqueezedTransition]
         assert [type(layer) for layer in entrance] == expected
         functions = [function for coupling in sequence.couplings() for function in (coupling.f, coupling.g)]
         assert {type(f) for f in functions} == {DepthFirstFunction if is_depth_first else PreActivationFunction}
@@ -140,11 +138,12 @@ def test_a_stage_is_its_entrance_and_its_couplings(name):
 @pytest.mark.parametrize(("num_bins", "frames"), [(23, 9), (16, 1)])
 @pytest.mark.parametrize("name", ["revnet_tiny", *FAMILIES])
 def test_strides_and_shapes(name, num_bins, frames):
-    network, spec = on_meta(name, num_bins=num_bins, embedding_dim=192), NETWORKS[name]
-    widening = 4 if getattr(spec, "block", "basic") == "bottleneck" else 1
+    network, published = on_meta(name, num_bins=num_bins, embedding_dim=192), NETWORKS[name].arguments
+    widening = 4 if published.get("block") == "bottleneck" else 1
+    widths = published.get("channels", (48, 96, 192, 384))
     feature_map = network.stem(torch.empty(3, 1, num_bins, frames, device="meta"))
     rows, columns = -(-num_bins // 2) if name == "revnet_tiny" else num_bins, frames
-    for index, (stage, channels) in enumerate(zip(network.stages, spec.channels, strict=True)):
+    for index, (stage, channels) in enumerate(zip(network.stages, widths, strict=True)):
         feature_map = stage(feature_map)
         rows, columns = (-(-rows // 2), -(-columns // 2)) if index else (rows, columns)
         assert feature_map.shape == (3, widening * channels, rows, columns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,17 +15,18 @@ from torch import Tensor, nn
 
 from svtoolkit.memory import apply_strategy
 from svtoolkit.models import SpeakerNetwork
-from svtoolkit.models.revnet import DFRevNetSpec, RevNetSpec
+from svtoolkit.models.revnet import build_df_revnet, build_revnet
 
 pytestmark = [
     pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="torch was built without gloo"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
 
-SPECS = {
-    "type I": RevNetSpec("I", "basic", (8, 8, 8, 8), (2, 2, 2, 2)),
-    "type II": RevNetSpec("II", "basic", (8, 8, 8, 8), (2, 2, 2, 2)),
-    "depth first": DFRevNetSpec("II", (2, 1, 1, 1), (16, 16, 16, 16)),
+SMALL = {"block": "basic", "channels": (8, 8, 8, 8), "blocks": (2, 2, 2, 2)}
+BUILDERS = {
+    "type I": partial(build_revnet, kind="I", **SMALL),
+    "type II": partial(build_revnet, kind="II", **SMALL),
+    "depth first": partial(build_df_revnet, kind="II", blocks=(2, 1, 1, 1), channels=(16, 16, 16, 16)),
 }
 WAYS = {
     "plain": {},
@@ -37,7 +39,7 @@ STEPS, RANKS = 2, 2
 
 def network(name: str) -> SpeakerNetwork:
     torch.manual_seed(0)
-    return SPECS[name].build(num_bins=16, embedding_dim=8).double().train()
+    return BUILDERS[name](num_bins=16, embedding_dim=8).double().train()
 
 
 def utterances(rank: int) -> Tensor:
@@ -67,7 +69,7 @@ def train(rank: int, port: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=RANKS)
     try:
-        results = {(name, way): train_in(way, rank, name) for name in SPECS for way in (*WAYS, *SHARDED)}
+        results = {(name, way): train_in(way, rank, name) for name in BUILDERS for way in (*WAYS, *SHARDED)}
         try:
             train_in("parts of a stage", rank, "type II")
             refusal = ""
@@ -121,7 +123,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[tuple[str, s
     return torch.load(folder / "results.pt")
 
 
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("name", BUILDERS)
 def test_data_parallel_and_sharded_training_equal_the_stored_twin_alone(name: str, trained) -> None:
     expected = trained_alone(name)
     for way in (*WAYS, *SHARDED):
