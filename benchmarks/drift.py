@@ -102,10 +102,10 @@ def measure_drift(couplings: int, precision: str, exact: str, seeds: int) -> Dri
 
 
 def cost_of_exact_mode(name: str, rounds: int, frames: int = FRAMES, batch_size: int = BATCH) -> dict[str, Any]:
-    """Time of forward and backward pass in float32, exact mode always to never."""
+    """Time of forward and backward pass in float32, always exact to never exact."""
     features = torch.randn(batch_size, frames, BINS)
     timings = time_in_turns(
-        {exact: passes(build_network(name, REVERSIBLE, exact=exact), features) for exact in EXACT}, rounds
+        {word: passes(build_network(name, REVERSIBLE, exact=exact), features) for word, exact in EXACT.items()}, rounds
     )
     sizes = {"network": name, "batch": batch_size, "frames": frames, "rounds": rounds}
     return sizes | {"threads": torch.get_num_threads(), "exact": compare_times(timings, "never")}

@@ -191,9 +191,7 @@ def bit_equality(
     ask of the other.
     """
     features = torch.randn(batch_size, frames, BINS, generator=torch.Generator().manual_seed(0)).to(device)
-    layouts = {
-        last: build_network(name, STORE, exact="always", channels_last=last, device=device) for last in (True, False)
-    }
+    layouts = {last: build_network(name, STORE, channels_last=last, device=device) for last in (True, False)}
     rows = []
     for precision, setting in product(PRECISIONS, product((True, False), repeat=len(SWITCHES))):
         switches = dict(zip(SWITCHES, setting, strict=True))
@@ -228,7 +226,7 @@ def cudnn_switched(switches: dict[str, bool]) -> Iterator[None]:
 
 
 def _gradients(network: SpeakerNetwork, strategy: str, features: Tensor, precision: str) -> list[Tensor]:
-    set_strategy(network, strategy, exact="always")
+    set_strategy(network, strategy)
     network.zero_grad(set_to_none=True)
     with autocast(features.device, precision):
         embeddings = network(features)

@@ -54,7 +54,7 @@ def strategies_of(name: str) -> tuple[str, ...]:
 
 
 def build_network(
-    name: str, strategy: str, *, exact: str = "auto", channels_last: bool = True, device: torch.device | None = None
+    name: str, strategy: str, *, exact: bool = True, channels_last: bool = True, device: torch.device | None = None
 ) -> SpeakerNetwork:
     """A network with fresh weights in training mode; ``channels_last`` is the trainer's default."""
     network = build_model(name).train()
@@ -66,7 +66,7 @@ def build_network(
     return network
 
 
-def set_strategy(network: SpeakerNetwork, strategy: str, *, exact: str = "auto") -> None:
+def set_strategy(network: SpeakerNetwork, strategy: str, *, exact: bool = True) -> None:
     """Put a network that was built for store or reversible under one of ``STRATEGIES``."""
     apply_strategy(network, REVERSIBLE if strategy == REVERSIBLE else STORE, exact=exact)
     if strategy == CHECKPOINT:

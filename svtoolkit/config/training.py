@@ -53,10 +53,10 @@ class MemoryConfig:
 
     strategy: str = "auto"
     """auto, store or reversible."""
-    exact: str = "auto"
-    """auto, always or never."""
+    exact: bool = True
+    """Exact arithmetic in reversible stages: gradients are those of stored activations, bit for bit."""
     exact_bits: int = 14
-    """Streams of reversible stages are multiples of 2**-exact_bits in exact mode."""
+    """Exact streams are multiples of 2**-exact_bits and hold values below 2**(24 - exact_bits)."""
 
 
 @dataclass

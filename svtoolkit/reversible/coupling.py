@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from svtoolkit.reversible.explicit import has_hooks
-from svtoolkit.reversible.grid import largest_exact, snap, snap_
+from svtoolkit.reversible.grid import grid_bits, largest_exact, snap, snap_
 from svtoolkit.reversible.pullback import pull_back
 from svtoolkit.reversible.recomputation import ParameterGradients, RandomState, autocast_is_on
 
 log = logging.getLogger(__name__)
 
 EXACT_BITS = 14
-"""Default grid: 2**-14. A float32 stream is exact below 1024."""
+"""Default grid: 2**-14 for float32 streams, which are exact below 1024 on it; see ``grid_bits`` for wider ones."""
 
 
 class AdditiveCoupling(nn.Module):
@@ -60,7 +60,7 @@ class Record:
     """What a forward pass leaves for the inversion, besides its result.
 
     Attributes:
-        bits: grid of the streams; None: none.
+        bits: the streams are multiples of 2**-bits; None: ordinary arithmetic.
         random: for each residual function in order, the random state to replay; None: it drew nothing.
         stream_dtype: of the streams.
         input_dtype: of what came in, which its gradient has too.
@@ -75,18 +75,18 @@ class Record:
 class ReversibleSequence(nn.Sequential):
     """Couplings one after the other on the two halves of the channels: (batch, channels, ...) -> the same shape.
 
-    Called as a module it is the stored twin: autograd keeps what it needs. ``run`` and ``invert_`` are the same
-    arithmetic for whoever keeps nothing but the result.
+    Called as a module, autograd stores the activations. ``run`` and ``invert_`` are the same arithmetic for whoever
+    keeps nothing but the result.
 
     Attributes:
-        exact: True: streams on the grid; False: never; None: wherever autocast is on, under which the ordinary inverse
-            drifts with depth.
-        exact_bits: the grid is 2**-exact_bits.
+        exact: streams lie on a grid, so that inversion finds them bit for bit; without, it drifts with depth. Streams
+            of half precision (weights in half precision, without autocast) have no grid, and are not inverted.
+        exact_bits: the grid of float32 streams is 2**-exact_bits.
     """
 
     def __init__(self, couplings: Iterable[AdditiveCoupling]) -> None:
         super().__init__(*couplings)
-        self.exact: bool | None = None
+        self.exact = True
         self.exact_bits = EXACT_BITS
         self._largest: Tensor | None = None
         self._has_warned = False
@@ -107,11 +107,7 @@ class ReversibleSequence(nn.Sequential):
         return not has_hooks(self, *self) and all(type(coupling) is AdditiveCoupling for coupling in self)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, channels, ...) -> the same, in float32 or wider under autocast and in exact mode.
-
-        Raises:
-            ValueError: exact mode on a type too narrow for the grid.
-        """
+        """(batch, channels, ...) -> the same, under autocast in float32 or wider."""
         record = self._begin(x)
         x = x.to(record.stream_dtype)
         if record.bits is not None:
@@ -119,18 +115,18 @@ class ReversibleSequence(nn.Sequential):
         # Copies, as the inversion has them: the layout that a convolution finds decides how it rounds.
         x1, x2 = split_streams(x, record.stream_dtype)
         for coupling in self.couplings():
-            x1, x2 = coupling(x1, x2, record.bits)
+            x1, x2 = coupling(x1, x2, bits=record.bits)
         return torch.cat([x1, x2], dim=1)
 
     def run(self, x: Tensor) -> tuple[Tensor, Record]:
         """``forward`` without gradient, in place on copies of the halves, with what ``invert_`` needs.
 
         Raises:
-            ValueError: streams too narrow for the grid, or for being inverted without one.
+            ValueError: streams of half precision in exact mode.
             RuntimeError: a residual function modified its input.
         """
         record = self._begin(x)
-        if self.exact is None and record.bits is None and record.stream_dtype in (torch.float16, torch.bfloat16):
+        if self.exact and record.bits is None:
             raise ValueError(
                 f"streams of {record.stream_dtype} cannot be recovered from their sums; "
                 "keep the weights in float32 and use autocast, or store the activations"
@@ -175,14 +171,8 @@ class ReversibleSequence(nn.Sequential):
                 del dx
 
     def _begin(self, x: Tensor) -> Record:
-        autocast = autocast_is_on(x.device)
-        bits = self.exact_bits if self.exact or (self.exact is None and autocast) else None
-        dtype = torch.promote_types(x.dtype, torch.float32) if autocast else x.dtype
-        if bits is not None and dtype not in (torch.float32, torch.float64):
-            raise ValueError(
-                f"exact reversible arithmetic needs streams of float32, found {dtype}; "
-                "use autocast for narrow types, or turn exact mode off"
-            )
+        dtype = torch.promote_types(x.dtype, torch.float32) if autocast_is_on(x.device) else x.dtype
+        bits = grid_bits(dtype, self.exact_bits) if self.exact else None
         self._warn_if_outgrown(bits, dtype)
         return Record(bits, [], dtype, x.dtype)
 
@@ -209,7 +199,7 @@ class ReversibleSequence(nn.Sequential):
             log.warning(
                 "a reversible stream reached %g, the grid of 2**-%d is exact below %g: inversion has begun to round; "
                 "lower exact_bits to %d, or the learning rate",
-                largest, bits, limit, _bits_for(largest, dtype),
+                largest, bits, limit, _bits_for(largest),
             )  # fmt: skip
 
 
@@ -243,6 +233,7 @@ def _subtract_from(target: Tensor, bits: int | None) -> Callable[[Tensor], objec
     return subtract
 
 
-def _bits_for(largest: float, dtype: torch.dtype) -> int:
-    """Finest grid that holds twice the value; 0 where none does."""
-    return max(0, math.floor(math.log2(largest_exact(dtype, 0) / (2 * largest)))) if math.isfinite(largest) else 0
+def _bits_for(largest: float) -> int:
+    """Finest ``exact_bits`` that holds twice the value; 0 where none does."""
+    room = largest_exact(torch.float32, 0)
+    return max(0, math.floor(math.log2(room / (2 * largest)))) if math.isfinite(largest) else 0

@@ -1,9 +1,9 @@
-"""Exact arithmetic: a dyadic grid on which float32 adds and subtracts without rounding.
+"""Exact arithmetic: a dyadic grid on which floating-point numbers are added and subtracted without rounding.
 
-Numbers j * 2**-bits with |j| < 2**24 are float32 values, and so are their sums and differences while these stay inside
-that range. A stream that begins on the grid and to which only multiples of 2**-bits are added is therefore recovered
-bit for bit by subtracting the same multiples again (the idea of Zhang et al. 2024, "On exact bit-level reversible
-transformers", applied to additive coupling).
+Numbers j * 2**-bits with |j| < 2**24 are float32 values (|j| < 2**53: float64), and so are their sums and differences
+while these stay inside that range. A stream that begins on the grid and to which only multiples of 2**-bits are added
+is therefore recovered bit for bit by subtracting the same multiples again (the idea of Zhang et al. 2024, "On exact
+bit-level reversible transformers", applied to additive coupling).
 """
 
 from __future__ import annotations
@@ -23,6 +23,14 @@ def snap(x: Tensor, bits: int) -> Tensor:
 def snap_(x: Tensor, bits: int) -> Tensor:
     """``snap`` in place, for tensors that need no gradient."""
     return x.mul_(2.0**bits).round_().mul_(2.0**-bits)
+
+
+def grid_bits(dtype: torch.dtype, exact_bits: int) -> int | None:
+    """Streams are multiples of 2**-(these): ``exact_bits`` in float32, 29 more in float64, which is as much finer.
+
+    Both are exact below the same limit. None: types of half precision have no grid.
+    """
+    return {torch.float32: exact_bits, torch.float64: exact_bits + 29}.get(dtype)
 
 
 def largest_exact(dtype: torch.dtype, bits: int) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ WAYS = {
     "static_graph": {"static_graph": True},
 }
 SHARDED = ("whole network", "stages")
+STRATEGIES = ("store", "reversible")
 STEPS, RANKS = 2, 2
 
 
@@ -70,6 +72,8 @@ def train(rank: int, port: int, folder: str) -> None:
     dist.init_process_group("gloo", rank=rank, world_size=RANKS)
     try:
         results = {(name, way): train_in(way, rank, name) for name in BUILDERS for way in (*WAYS, *SHARDED)}
+        for name, strategy in product(BUILDERS, STRATEGIES):
+            results[name, strategy] = train_in("plain", rank, name, strategy, torch.float32)
         try:
             train_in("parts of a stage", rank, "type II")
             refusal = ""
@@ -81,9 +85,11 @@ def train(rank: int, port: int, folder: str) -> None:
         torch.save((results, refusal), Path(folder) / "results.pt")
 
 
-def train_in(way: str, rank: int, name: str) -> list[Tensor]:
-    net = network(name)
-    apply_strategy(net, "reversible")
+def train_in(
+    way: str, rank: int, name: str, strategy: str = "reversible", dtype: torch.dtype = torch.float64
+) -> list[Tensor]:
+    net = network(name).to(dtype)
+    apply_strategy(net, strategy)
     module: nn.Module = net
     if way in WAYS:
         module = nn.parallel.DistributedDataParallel(net, broadcast_buffers=False, **WAYS[way])
@@ -92,7 +98,7 @@ def train_in(way: str, rank: int, name: str) -> list[Tensor]:
     optimizer = torch.optim.SGD(module.parameters(), 0.1)
     for _ in range(STEPS):
         optimizer.zero_grad()
-        loss_of(module, rank).backward()
+        module(utterances(rank).to(dtype)).square().sum().backward()
         optimizer.step()
     return [whole(parameter).detach() for parameter in net.parameters()]
 
@@ -129,6 +135,13 @@ def test_data_parallel_and_sharded_training_equal_the_stored_twin_alone(name: st
     for way in (*WAYS, *SHARDED):
         for got, want in zip(trained[0][name, way], expected, strict=True):
             torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-12, msg=lambda text, way=way: f"{way}: {text}")
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_data_parallel_training_in_float32_is_that_of_stored_activations_to_the_bit(name: str, trained) -> None:
+    stored, found = (trained[0][name, strategy] for strategy in STRATEGIES)
+    assert all(map(torch.equal, found, stored))
+    assert {parameter.dtype for parameter in found} == {torch.float32}
 
 
 def test_parts_of_a_stage_cannot_be_sharded(trained) -> None:

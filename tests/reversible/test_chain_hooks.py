@@ -42,7 +42,7 @@ every_place = pytest.mark.parametrize(("path", "again"), PLACES.values(), ids=PL
 def test_a_forward_hook_fires_once_in_forward_and_again_where_backward_evaluates(path, again):
     chain, calls = chain_with(FUNCTIONS["basic"]), []
     chain.get_submodule(path).register_forward_hook(lambda *_: calls.append("called"))
-    assert_recomputed(chain, x_of(), tolerance=1e-12)
+    assert_recomputed(chain, x_of())
     calls.clear()
     value = chain(x_of())
     assert len(calls) == 1
@@ -63,7 +63,7 @@ def test_what_a_forward_hook_returns_counts(function, path, again):
     chain = chain_with(function)
     plain = one_step(chain, x_of(), "store")
     chain.get_submodule(path).register_forward_hook(lambda module, given, result: bent(result))
-    found = assert_recomputed(chain, x_of(), tolerance=1e-12)
+    found = assert_recomputed(chain, x_of())
     assert distance(found.value, plain.value) > 1e-4
 
 
@@ -72,7 +72,7 @@ def test_what_a_forward_pre_hook_returns_counts(path, again):
     chain = chain_with(FUNCTIONS["basic"])
     plain = one_step(chain, x_of(), "store")
     chain.get_submodule(path).register_forward_pre_hook(lambda module, given: bent(given))
-    found = assert_recomputed(chain, x_of(), tolerance=1e-12)
+    found = assert_recomputed(chain, x_of())
     assert distance(found.value, plain.value) > 1e-4
 
 
@@ -81,7 +81,7 @@ def test_what_a_backward_hook_returns_counts(path):
     chain = chain_with(FUNCTIONS["basic"])
     plain = one_step(chain, x_of(), "store")
     chain.get_submodule(path).register_full_backward_hook(lambda module, inputs, outputs: bent(inputs))
-    found = assert_recomputed(chain, x_of(), tolerance=1e-12)
+    found = assert_recomputed(chain, x_of())
     assert distance(found.gradients["input"], plain.gradients["input"]) > 1e-4
 
 

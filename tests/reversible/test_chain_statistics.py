@@ -49,7 +49,7 @@ def test_running_statistics_move_once_and_as_the_twins(function, momentum):
     for norm in norms_of(chain):
         norm.momentum = momentum
         norm.num_batches_tracked.fill_(3)
-    found = assert_recomputed(chain, x_of(), tolerance=1e-12)
+    found = assert_recomputed(chain, x_of())
     assert moved(chain, found.buffers) == set(found.buffers)
     assert all(value == 4 for name, value in found.buffers.items() if name.endswith("num_batches_tracked"))
 
@@ -61,7 +61,7 @@ def test_frozen_layers_within_a_network_that_trains(function):
     for name in frozen:
         chain.get_submodule(name).eval()
     assert 0 < len(frozen) < len(norms_of(chain))
-    found = assert_recomputed(chain, x_of(), tolerance=1e-12)
+    found = assert_recomputed(chain, x_of())
     assert {name.rpartition(".")[0] for name in moved(chain, found.buffers)} == {
         name for name, module in chain.named_modules() if module in norms_of(chain) and name not in frozen
     }
@@ -70,7 +70,7 @@ def test_frozen_layers_within_a_network_that_trains(function):
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_a_network_in_evaluation_mode_with_gradients(function):
     chain = two_part_chain(function).eval()
-    found = assert_recomputed(chain, x_of(), tolerance=1e-12)
+    found = assert_recomputed(chain, x_of())
     assert moved(chain, found.buffers) == set()
 
 
@@ -85,7 +85,7 @@ def test_layers_that_track_nothing(function, training):
             None,
             None,
         )
-    assert_recomputed(chain, x_of(), tolerance=1e-12)
+    assert_recomputed(chain, x_of())
 
 
 def replaced(module: nn.Module, make) -> nn.Module:
@@ -107,7 +107,7 @@ OTHERS = {
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
 def test_other_layers_in_their_place(other, function):
     chain = replaced(two_part_chain(function), other)
-    found = assert_recomputed(chain, x_of(), tolerance=1e-12)
+    found = assert_recomputed(chain, x_of())
     # InstanceNorm has a count of batches and leaves it at 0
     expected = {name for name in found.buffers if other is OTHERS["without affine"] or "running" in name}
     assert moved(chain, found.buffers) == expected
@@ -120,7 +120,7 @@ def test_synchronised_layers(function, training):
     plain = two_part_chain(function).train(training)
     chain = nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(plain))
     assert not any(coupling.f.is_explicit() for coupling in chain[1])
-    found = assert_recomputed(chain, x_of(), tolerance=1e-12)
+    found = assert_recomputed(chain, x_of())
     assert moved(chain, found.buffers) == (set(found.buffers) if training else set())
     torch.testing.assert_close(found.value, one_step(plain, x_of(), "store").value, rtol=1e-12, atol=1e-12)
 

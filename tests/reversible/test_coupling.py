@@ -61,7 +61,6 @@ def test_streams_of_a_coupling_stay_on_the_grid():
 @pytest.mark.parametrize("cast", CASTS)
 def test_sixty_four_couplings_are_inverted_to_the_bit_on_the_grid(cast):
     sequence = chain_of(DEPTH, WIDTH)[0]
-    sequence.exact = True if cast is None else None
     batch = 1 if cast is torch.float16 else 2  # float16 is slow on processors
     taken, y, back = recovered(sequence, random_map(batch, WIDTH, BINS, FRAMES), cast)
     assert torch.equal(back, taken)
@@ -84,20 +83,30 @@ def test_without_the_grid_sixty_four_couplings_drift_under_autocast():
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_any_function_and_layout_is_inverted_to_the_bit_on_the_grid(function, cast, layout):
     sequence = settle_norms(chain_of(4, 16, function)[0])
-    sequence.exact = True if cast is None else None
     x = random_map(2, 16, 6, 7).contiguous(memory_format=layout)
     taken, _, back = recovered(sequence, x, cast)
     assert torch.equal(back, taken)
 
 
+def test_float64_is_on_a_grid_as_much_finer_as_its_numbers_are():
+    sequence = chain_of(DEPTH, 16)[0].double()
+    x = random_map(2, 16, 6, 7, dtype=torch.float64)
+    taken, y, back = recovered(sequence, x, None)
+    assert torch.equal(back, taken)
+    assert distance(taken, x) < 1e-12
+    assert torch.equal(snap(y, EXACT_BITS + 29), y)
+    assert not torch.equal(snap(y, EXACT_BITS + 28), y)
+
+
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-3), (torch.float64, 1e-11)])
-def test_without_autocast_the_inverse_needs_no_grid(dtype, tolerance):
+def test_without_the_grid_the_inverse_is_off_by_rounding(dtype, tolerance):
     sequence = chain_of(DEPTH, 16)[0].to(dtype)
+    sequence.exact = False
     taken, _, back = recovered(sequence, random_map(2, 16, 6, 7, dtype=dtype), None)
     assert 0 < distance(back, taken) < tolerance
 
 
-@pytest.mark.parametrize("exact", [None, True, False])
+@pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("cast", CASTS)
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_the_run_in_place_is_the_forward_pass(function, cast, exact):
@@ -114,14 +123,14 @@ def test_the_run_in_place_is_the_forward_pass(function, cast, exact):
     assert torch.equal(y, value)
     assert y.dtype == torch.float32
     assert torch.equal(x, kept)
-    assert record.bits == (EXACT_BITS if exact or (exact is None and cast is not None) else None)
+    assert record.bits == (EXACT_BITS if exact else None)
     assert all(torch.equal(tensor, twin.state_dict()[name]) for name, tensor in sequence.state_dict().items())
     assert all(norm.num_batches_tracked == 1 for norm in norms_of(sequence))
 
 
 def test_the_grid_is_the_one_asked_for():
     sequence = chain_of(2, 8)[0]
-    sequence.exact, sequence.exact_bits = True, 5
+    sequence.exact_bits = 5
     with torch.no_grad():
         y = sequence(random_map(2, 8, 6, 7))
     assert torch.equal(snap(y, 5), y)
@@ -137,20 +146,7 @@ def test_streams_are_wide_under_autocast_whatever_comes_in(cast):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_narrow_streams_are_refused_on_the_grid(dtype):
-    sequence = chain_of(1, 8)[0].to(dtype)
-    sequence.exact = True
-    for call in (sequence, sequence.run):
-        with pytest.raises(ValueError, match="exact reversible arithmetic needs streams") as caught:
-            call(random_map(2, 8, 6, 7, dtype=dtype))
-        assert str(caught.value) == (
-            f"exact reversible arithmetic needs streams of float32, found {dtype}; "
-            "use autocast for narrow types, or turn exact mode off"
-        )
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_narrow_streams_are_not_inverted_without_one(dtype):
+def test_streams_of_half_precision_have_no_grid_and_are_not_inverted(dtype):
     sequence, x = chain_of(1, 8)[0].to(dtype), random_map(2, 8, 6, 7, dtype=dtype)
     assert sequence(x).dtype == dtype  # nothing is inverted here
     with pytest.raises(ValueError, match="cannot be recovered") as caught:
