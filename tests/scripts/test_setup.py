@@ -1,68 +1,70 @@
-"""scripts/setup.sh: what it asks of pip, when it has nothing to do, which Python it takes, and its arguments."""
+"""scripts/setup.sh, a test a promise: Python and pip suffice, it may be stopped at any time, it says what is wrong."""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import subprocess
+from pathlib import Path
 
 import pytest
-from setup_stand_ins import ROOT, Machine
+from setup_stand_ins import Machine
 
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="setup.sh needs bash")
 
 
-def test_from_nothing_to_an_environment(machine: Machine) -> None:
+def succeed(machine: Machine, *arguments: str) -> str:
+    done = machine.setup(*arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def fail(machine: Machine, *arguments: str) -> str:
+    done = machine.setup(*arguments)
+    assert done.returncode == 1, done.stdout + done.stderr
+    return done.stderr
+
+
+def environments(machine: Machine) -> int:
+    return sum(call.startswith("venv of") for call in machine.calls)
+
+
+# ---- what is installed ------------------------------------------------------------------------------------------
+
+
+def test_from_nothing_to_an_environment_and_then_nothing_more(machine: Machine) -> None:
     machine.python()
     machine.environment["PYTHONPATH"] = "/somebody/elses/packages"
-    done = machine.setup("--extras", "demo,dev")
-    assert done.returncode == 0, done.stderr
-    torch = re.search(r"^torch==\S+", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
-    assert torch is not None
-    assert machine.calls[0] == "venv"
-    first, second, third = machine.installs
-    assert f"-c constraints.txt {torch[0]} setuptools hatchling" in first
-    assert second.endswith("-c constraints.txt -e .[demo,dev]")
-    assert third.endswith("-c constraints.txt --no-deps -r tests/oracles.txt")
+    assert f"source '{machine.venv}/bin/activate'" in succeed(machine, "--extras", "demo,dev")
+    build, package, oracles = machine.installs
+    assert "-c constraints.txt setuptools hatchling" in build
+    assert package.endswith("-c constraints.txt -e .[demo,dev]")
+    assert oracles.endswith("-c constraints.txt --no-deps -r tests/oracles.txt")
     assert set((machine.notes / "environment").read_text().splitlines()) == {"PYTHONPATH= PIP_USER=0"}
-    assert f"installing {torch[0]}" in done.stdout
-    assert f"source '{machine.venv}/bin/activate'" in done.stdout
+    for arguments in (["--extras=dev,demo"], ["--extras", "demo"], []):
+        assert "is up to date" in succeed(machine, *arguments)
+    assert len(machine.installs) == 3
 
 
-def test_second_call_does_nothing(machine: Machine) -> None:
-    machine.python()
-    assert machine.setup("--extras=demo,dev").returncode == 0
-    before = machine.calls
-    for arguments in (["--extras", "dev,demo"], ["--extras", "demo"], []):
-        done = machine.setup(*arguments)
-        assert done.returncode == 0
-        assert "is up to date" in done.stdout
-    assert machine.calls == before
-
-
-def test_extras_add_up(machine: Machine) -> None:
+def test_extras_add_up_and_the_oracles_come_with_dev(machine: Machine) -> None:
     machine.python()
     for extras in ("demo", "dev"):
-        assert machine.setup("--extras", extras).returncode == 0
-    assert [call.partition(" -e ")[2] for call in machine.installs] == ["", ".[demo]", "", ".[demo,dev]", ""]
-    assert machine.calls.count("venv") == 1
-
-
-def test_the_oracles_of_the_tests_come_with_the_extra_dev_alone(machine: Machine) -> None:
-    machine.python()
-    assert machine.setup("--extras", "demo").returncode == 0
-    assert not any("oracles" in call for call in machine.installs)
-    assert machine.setup("--extras", "dev").returncode == 0
-    assert machine.installs[-1].endswith("--no-deps -r tests/oracles.txt")
+        succeed(machine, "--extras", extras)
+    ends = [call.partition(" -c constraints.txt ")[2] for call in machine.installs]
+    build = "setuptools hatchling editables"
+    assert ends == [build, "-e .[demo]", build, "-e .[demo,dev]", "--no-deps -r tests/oracles.txt"]
+    assert environments(machine) == 1
 
 
 def test_an_extra_that_cannot_be_installed_does_not_stick(machine: Machine) -> None:
     machine.python()
-    assert machine.setup("--extras", "demo").returncode == 0
+    succeed(machine, "--extras", "demo")
     machine.behave("fail")
-    assert machine.setup("--extras", "torchaudio").returncode == 1
+    fail(machine, "--extras", "torchaudio")
     machine.behave("")
-    assert machine.setup().returncode == 0
+    succeed(machine)
     assert machine.installs[-1].endswith("-e .[demo]")
 
 
@@ -79,121 +81,195 @@ def test_an_extra_that_cannot_be_installed_does_not_stick(machine: Machine) -> N
 )
 def test_changed_requirements_are_installed(machine: Machine, name: str, old: str, new: str, again: bool) -> None:
     machine.python()
-    assert machine.setup("--extras", "demo").returncode == 0
-    before = len(machine.installs)
+    succeed(machine, "--extras", "demo")
     text = (machine.root / name).read_text()
     assert old in text
     (machine.root / name).write_text(text.replace(old, new))
-    assert machine.setup().returncode == 0
-    assert len(machine.installs) - before == (2 if again else 0)
-    if again:
-        assert machine.installs[-1].endswith("-e .[demo]")
+    succeed(machine)
+    assert len(machine.installs) == (4 if again else 2)
+    assert machine.installs[-1].endswith("-e .[demo]")
+
+
+# ---- which Python -----------------------------------------------------------------------------------------------
+
+
+def test_no_usable_python_names_what_was_found(machine: Machine) -> None:
+    message = "no usable Python: svtoolkit needs 3.10 or newer; found: "
+    assert f"{message}. Install" in fail(machine)
+    old = machine.python("python3", "3.8.18")
+    broken = machine.program("python3.12", "echo 'pyenv: python3.12: command not found' >&2; exit 127")
+    errors = fail(machine)
+    for part in (message, f"{old} 3.8.18", f"{broken} does not run", "PYTHON=/path/to/python3"):
+        assert part in errors
+    assert not machine.venv.exists()
+
+
+@pytest.mark.parametrize(
+    ("there", "taken"),
+    [
+        ({"python3": "broken", "python3.9": "3.9.1", "python3.12": "3.12.1"}, "3.12.1"),
+        ({"python3": "3.15.0", "python3.13": "3.13.0"}, "3.13.0"),  # the tested version before the newer one
+        ({"python3": "3.15.0"}, "3.15.0"),
+    ],
+)
+def test_the_best_python_on_the_path_is_taken(machine: Machine, there: dict[str, str], taken: str) -> None:
+    for name, version in there.items():
+        machine.program(name, "exit 127") if version == "broken" else machine.python(name, version)
+    assert f"with Python {taken} ({machine.programs}/python3" in succeed(machine)
+    assert machine.calls[0] == f"venv of {taken}"
+
+
+def test_the_python_asked_for_is_taken_or_spoken_of(machine: Machine) -> None:
+    machine.python("python3", "3.11.7")
+    machine.environment["PYTHON"] = "/no/such/python"
+    output = succeed(machine)
+    assert "note: PYTHON=/no/such/python does not run: looking for another" in output
+    assert "with Python 3.11.7" in output
+    machine.environment["PYTHON"] = str(machine.python("my python", "3.14.0"))
+    assert "keeps its Python 3.11.7" in succeed(machine, "--extras", "demo")
+    shutil.rmtree(machine.venv)
+    assert "with Python 3.14.0" in succeed(machine)
+
+
+def test_without_ensurepip_any_pip_helps(machine: Machine) -> None:
+    python = machine.python()
+    machine.behave("no-ensurepip no-system-pip")
+    errors = fail(machine)
+    assert f"{python} cannot make an environment with pip" in errors
+    assert "apt install python3-venv" in errors
+    assert machine.installs == []
+    machine.behave("no-ensurepip")
+    succeed(machine)
+    assert "system pip" in machine.calls
+
+
+# ---- which folder -----------------------------------------------------------------------------------------------
 
 
 def test_another_place_relative_to_the_working_directory(machine: Machine) -> None:
     machine.python()
     machine.environment["SVT_VENV"] = "envs/my env"
     for _ in range(2):
-        assert machine.setup().returncode == 0
+        succeed(machine)
     assert (machine.elsewhere / "envs" / "my env" / "pyvenv.cfg").exists()
     assert not machine.venv.exists()
     assert len(machine.installs) == 2
 
 
-def test_sourced_it_activates_and_leaves_the_shell_alone(machine: Machine) -> None:
-    machine.python()
-    assert machine.setup().returncode == 0
-    (machine.venv / "bin" / "activate").write_text("activated=yes\n")
-    script = '. "$SETUP"; false; echo "status $? ${activated:-no}"; . "$SETUP" --wrong; echo "status $?"'
-    shell = subprocess.run(
-        ["bash", "-c", script],
-        cwd=machine.elsewhere,
-        env={"PATH": str(machine.programs), "SETUP": str(machine.root / "scripts" / "setup.sh")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert shell.returncode == 0, shell.stderr
-    assert "status 1 yes" in shell.stdout
-    assert shell.stdout.endswith("status 1\n")
-
-
-def test_no_usable_python_names_what_was_found(machine: Machine) -> None:
-    old = machine.python("python3", "3.8.18")
-    broken = machine.program("python3.12", "echo 'pyenv: python3.12: command not found' >&2; exit 127")
-    done = machine.setup()
-    assert done.returncode == 1
-    assert "no usable Python: svtoolkit needs 3.10 or newer" in done.stderr
-    assert f"{old} 3.8.18" in done.stderr
-    assert f"{broken} does not run" in done.stderr
-    assert "PYTHON=/path/to/python3" in done.stderr
-    assert not machine.venv.exists()
-
-
-def test_no_python_at_all(machine: Machine) -> None:
-    done = machine.setup()
-    assert done.returncode == 1
-    assert "found: none" in done.stderr
-
-
-def test_a_broken_shim_is_passed_over(machine: Machine) -> None:
-    machine.program("python3", "exit 127")
-    machine.python("python3.9", "3.9.1")
-    machine.python("python3.12", "3.12.1")
-    done = machine.setup()
-    assert done.returncode == 0, done.stderr
-    assert f"with Python 3.12.1 ({machine.programs}/python3.12)" in done.stdout
-
-
-def test_a_tested_version_goes_before_a_newer_one(machine: Machine) -> None:
-    machine.python("python3", "3.15.0")
-    machine.python("python3.13", "3.13.0")
-    assert "with Python 3.13.0" in machine.setup().stdout
-
-
-def test_a_newer_version_will_do(machine: Machine) -> None:
-    machine.python("python3", "3.15.0")
-    assert "with Python 3.15.0" in machine.setup().stdout
-
-
-def test_the_python_asked_for_is_taken(machine: Machine) -> None:
-    machine.python("python3", "3.11.7")
-    machine.environment["PYTHON"] = str(machine.python("my-python", "3.14.0"))
-    assert "with Python 3.14.0" in machine.setup().stdout
-    machine.environment["PYTHON"] = "python3"
-    done = machine.setup()
-    assert done.returncode == 0
-    assert "keeps its Python 3.14.0; to have 3.11.7, remove that folder first" in done.stdout
-
-
-def test_a_useless_python_asked_for_is_reported(machine: Machine) -> None:
-    machine.python()
-    machine.environment["PYTHON"] = "/no/such/python"
-    done = machine.setup()
-    assert done.returncode == 0, done.stderr
-    assert "note: PYTHON=/no/such/python does not run: looking for another" in done.stdout
-    assert "with Python 3.11.7" in done.stdout
-
-
-def test_without_ensurepip_the_systems_pip_helps(machine: Machine) -> None:
-    machine.python()
-    machine.behave("no-ensurepip")
-    done = machine.setup()
-    assert done.returncode == 0, done.stderr
-    assert f"system pip for {machine.venv}/bin/python" in machine.calls
-
-
-@pytest.mark.parametrize("behaviour", ["no-ensurepip no-system-pip", "no-ensurepip no-venv"])
-def test_neither_venv_nor_pip_says_what_to_install(machine: Machine, behaviour: str) -> None:
+def test_what_others_put_in_a_folder_is_left_alone(machine: Machine) -> None:
     python = machine.python()
-    machine.behave(behaviour)
+    machine.environment["SVT_VENV"] = str(machine.elsewhere)
+    (machine.elsewhere / "mine").write_text("precious")
+    assert "holds files but no Python environment" in fail(machine)
+    assert [path.name for path in machine.elsewhere.iterdir()] == ["mine"]
+    (machine.elsewhere / "pyvenv.cfg").touch()
+    assert "does not run: remove that folder, or name another with SVT_VENV=" in fail(machine)
+    (machine.elsewhere / "bin").mkdir()
+    shutil.copy(machine.python("old", "3.8.18"), machine.elsewhere / "bin" / "python")
+    assert "holds no Python of 3.10 or newer, its Python 3.8.18" in fail(machine)
+    assert environments(machine) == 0
+    shutil.copy(python, machine.elsewhere / "bin" / "python")
+    succeed(machine)  # an environment made by hand is completed
+    assert environments(machine) == 0
+    assert len(machine.installs) == 2
+    assert (machine.elsewhere / "mine").read_text() == "precious"
+
+
+def test_an_environment_of_ours_that_has_become_useless_is_made_anew(machine: Machine, tmp_path: Path) -> None:
+    machine.python()
+    succeed(machine, "--extras", "demo")
+    (machine.venv / "bin" / "python").unlink()
+    (machine.venv / "bin" / "python").symlink_to("/no/such/python")
+    assert "making it anew" in succeed(machine)
+    machine.root = shutil.copytree(machine.root, tmp_path / "copy")
+    assert f"{tmp_path}/copy/.venv was moved, or its Python is gone: making it anew" in succeed(machine)
+    assert environments(machine) == 3
+    assert all(call.endswith("-e .[demo]") for call in machine.installs[1::2])
+
+
+# ---- stopped at any moment ----------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_during_the_installation_and_again(machine: Machine) -> None:
+    machine.python()
+    machine.behave("hang")
+    process = machine.start("--extras", "demo")
+    machine.wait_for(machine.notes / "hangs")
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "interrupted; run the same command again to continue" in errors
+    half = machine.venv / "lib" / "python3.11" / "site-packages" / "half-1.0.dist-info"
+    whole = half.with_name("whole-1.0.dist-info")
+    for folder in (half, whole):
+        folder.mkdir(parents=True)
+    (whole / "RECORD").touch()
+    machine.behave("")
+    succeed(machine, "--extras", "demo")
+    assert environments(machine) == 1
+    assert not half.exists()
+    assert whole.exists()
+    assert machine.installs[-1].endswith("-e .[demo]")
+    assert "is up to date" in succeed(machine, "--extras", "demo")
+
+
+def test_a_half_made_environment_is_made_anew(machine: Machine) -> None:
+    machine.python()
+    machine.behave("half-made")
+    assert "cannot make an environment" in fail(machine)
+    (machine.venv / "leftover").touch()
+    machine.behave("")
+    succeed(machine)
+    assert not (machine.venv / "leftover").exists()
+    assert environments(machine) == 2
+
+
+def test_a_second_set_up_waits_for_the_first(machine: Machine) -> None:
+    machine.python()
+    machine.behave("hang")
+    first = machine.start()
+    machine.wait_for(machine.notes / "hangs")
+    machine.behave("")
+    second = machine.start()
+    assert second.stdout is not None
+    assert "another set-up of" in second.stdout.readline()
+    assert second.poll() is None
+    os.killpg(first.pid, signal.SIGKILL)  # the lock goes with its holder
+    first.communicate(timeout=30)
+    output, errors = second.communicate(timeout=30)
+    assert second.returncode == 0, errors
+    assert "ready after" in output
+
+
+# ---- what it says -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        ("ERROR: something else", "pip stopped"),
+        (
+            "WARNING: Retrying after connection broken by 'NewConnectionError('...')'\n"
+            "ERROR: No matching distribution found for torch",
+            "check the network",
+        ),
+        ("ERROR: No matching distribution found for torch==9", "nothing that fits Python 3.11.7"),
+        ("ERROR: ResolutionImpossible: for help visit", "nothing that fits Python 3.11.7"),
+        ("OSError: [Errno 28] No space left on device", "the disk is full"),
+    ],
+)
+def test_a_failing_pip_is_explained_and_continued_from(machine: Machine, output: str, reason: str) -> None:
+    machine.python()
+    machine.behave("fail", output)
     done = machine.setup()
     assert done.returncode == 1
-    assert f"{python} cannot make environments (no venv or ensurepip module)" in done.stderr
-    assert "apt install python3-venv" in done.stderr
-    assert "pip install --user virtualenv" in done.stderr
-    assert machine.installs == []
+    assert output in done.stdout  # pip's own words
+    assert reason in done.stderr
+    assert f"its whole log in {machine.venv}/setup.log" in done.stderr
+    assert len(machine.installs) == 1
+    machine.behave("")
+    succeed(machine)
+    assert environments(machine) == 1
 
 
 @pytest.mark.parametrize(
@@ -209,14 +285,36 @@ def test_neither_venv_nor_pip_says_what_to_install(machine: Machine, behaviour: 
 )
 def test_wrong_arguments_are_named(machine: Machine, arguments: list[str], message: str) -> None:
     machine.python()
-    done = machine.setup(*arguments)
-    assert done.returncode == 1
-    assert message in done.stderr
+    assert message in fail(machine, *arguments)
     assert machine.calls == []
 
 
 def test_help_is_printed_without_a_python(machine: Machine) -> None:
-    done = machine.setup("--help")
-    assert done.returncode == 0
+    output = succeed(machine, "--help")
     for word in ("--extras LIST", "PYTHON=", "SVT_VENV="):
-        assert word in done.stdout
+        assert word in output
+
+
+def test_sourced_it_activates_and_leaves_the_shell_alone(machine: Machine) -> None:
+    machine.python()
+    succeed(machine)
+    (machine.venv / "bin" / "activate").write_text("activated=yes\n")
+    environment = {"PATH": str(machine.programs), "SETUP": str(machine.root / "scripts" / "setup.sh")}
+    script = '. "$SETUP"; false; echo "status $? ${activated:-no}"; . "$SETUP" --wrong; echo "status $?"'
+    shell = subprocess.run(
+        ["bash", "-c", script], cwd=machine.elsewhere, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert shell.returncode == 0, shell.stderr
+    assert "status 1 yes" in shell.stdout
+    assert shell.stdout.endswith("status 1\n")
+
+
+@pytest.mark.parametrize("shell", ["dash", "zsh"])
+def test_another_shell_is_told_to_use_bash(machine: Machine, shell: str) -> None:
+    found = shutil.which(shell)
+    if found is None:
+        pytest.skip(f"no {shell} here")
+    script = f'. "{machine.root}/scripts/setup.sh"; echo "status $?"'
+    done = subprocess.run([found, "-c", script], capture_output=True, text=True, timeout=60)
+    assert "run it as  bash scripts/setup.sh" in done.stderr
+    assert re.search(r"status 1$", done.stdout.strip())
