@@ -137,7 +137,7 @@ def test_data_parallel_and_sharded_training_equal_the_stored_twin_alone(name: st
             torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-12, msg=lambda text, way=way: f"{way}: {text}")
 
 
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("name", BUILDERS)
 def test_data_parallel_training_in_float32_is_that_of_stored_activations_to_the_bit(name: str, trained) -> None:
     stored, found = (trained[0][name, strategy] for strategy in STRATEGIES)
     assert all(map(torch.equal, found, stored))
