@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from svtoolkit.losses.head import ClassificationHead, HeadOutput
+from svtoolkit.losses.head import ClassificationHead, Head, HeadOutput
 from svtoolkit.losses.margins import AAMHead, AMHead, SoftmaxHead, build_head
 from svtoolkit.losses.schedule import MarginSchedule
 
-__all__ = ["AAMHead", "AMHead", "ClassificationHead", "HeadOutput", "MarginSchedule", "SoftmaxHead", "build_head"]
+__all__ = [
+    "AAMHead",
+    "AMHead",
+    "ClassificationHead",
+    "Head",
+    "HeadOutput",
+    "MarginSchedule",
+    "SoftmaxHead",
+    "build_head",
+]
