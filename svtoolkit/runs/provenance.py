@@ -1,4 +1,4 @@
-"""How an artefact was made: the command as it was typed, kept with it, and the way back from results to all commands.
+"""How an artefact was made: its command line, kept with it, and the way back from results to all commands.
 
 Where commands are kept: prepared data in made_by.yaml of its folder, a training run in logs/commands.txt, a released
 model in model.yaml, embeddings and scores in the YAML beside them, an evaluation in its result.
@@ -24,7 +24,7 @@ RUN_RECORD = Path("logs", "commands.txt")
 
 
 def write_record(path: str | Path, command: str, settings: Mapping[str, Any]) -> None:
-    """Write what made an artefact: the command as typed, then its settings and facts, as YAML."""
+    """Write what made an artefact: the command line, then its settings and facts, as YAML."""
     with atomic_write(path) as stream:
         yaml.safe_dump({"command": command, **settings}, stream, sort_keys=False, allow_unicode=True, width=1 << 16)
 
@@ -64,7 +64,7 @@ def commands_behind(
         model: the released model.
 
     Returns:
-        the commands as typed, each once; relative paths are those of the folder they were typed in. The log names
+        the command lines, each once; relative paths are those of the folder they were run in. The log names
         artefacts that no record tells about; data directories may come from elsewhere and are not named.
     """
     scores = _records(f"{result['scores_file']}.yaml" for result in results)
