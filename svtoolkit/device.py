@@ -16,7 +16,7 @@ def choose_device(name: str) -> torch.device:
     """auto (CUDA where there is one), cpu, cuda or cuda:N.
 
     Raises:
-        UserError: the name is unknown, or CUDA or a card is asked for that is not there.
+        UserError: the name is unknown, or CUDA or a GPU is asked for that is not there.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -17,7 +17,7 @@ def no_cuda(monkeypatch):
 
 
 @pytest.fixture
-def two_cards(monkeypatch):
+def two_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
 
@@ -32,16 +32,16 @@ def test_auto_without_cuda(no_cuda):
     assert choose_device("auto") == torch.device("cpu")
 
 
-def test_auto_with_cuda(two_cards):
+def test_auto_with_cuda(two_gpus):
     assert choose_device("auto") == torch.device("cuda")
 
 
-def test_cpu_is_there_with_and_without_cuda(two_cards):
+def test_cpu_is_there_with_and_without_cuda(two_gpus):
     assert choose_device("cpu") == torch.device("cpu")
 
 
 @pytest.mark.parametrize("name", ["cuda", "cuda:0", "cuda:1"])
-def test_a_card_that_is_there(two_cards, name):
+def test_a_gpu_that_is_there(two_gpus, name):
     assert choose_device(name) == torch.device(name)
 
 
@@ -50,14 +50,14 @@ def test_cuda_that_is_not_there(no_cuda, name):
     assert refusal(name) == f"device is {name}, but torch {torch.__version__} sees no CUDA device; use device=cpu"
 
 
-def test_a_card_beyond_the_last(two_cards):
+def test_a_gpu_beyond_the_last(two_gpus):
     assert refusal("cuda:2") == "device is cuda:2, but torch sees 2 CUDA devices; expected cuda:0 to cuda:1"
 
 
 @pytest.mark.parametrize(
     "name", ["", "gpu", "CUDA", "mps", "cudax", "cuda:", "cuda:x", "cuda:-1", "cpu:x", "cpu:0:1", " cpu", "cuda:1 "]
 )
-@pytest.mark.parametrize("cuda", ["no_cuda", "two_cards"])
+@pytest.mark.parametrize("cuda", ["no_cuda", "two_gpus"])
 def test_unknown_names(request, name, cuda):
     request.getfixturevalue(cuda)
     assert refusal(name) == f"device is {name!r}, expected auto, cpu, cuda or cuda:N"
@@ -88,7 +88,7 @@ def test_an_unknown_precision():
     assert str(caught.value) == "precision is 'float16', expected one of fp32, bf16, fp16"
 
 
-def test_a_card_without_bf16(monkeypatch):
+def test_a_gpu_without_bf16(monkeypatch):
     def refuse(*_, **__):
         raise RuntimeError("Current CUDA Device does not support bfloat16.")
 

@@ -12,8 +12,8 @@ from svtoolkit.errors import UserError
 from svtoolkit.memory.step_report import KINDS, MemoryReport
 from svtoolkit.planning.memory_prediction import StepMemory, count_phases, predict_memory
 
-PATIENCE = 2.0
-"""Seconds before a progress bar is worth its line."""
+BAR_DELAY = 2.0
+"""Seconds before a progress bar is shown."""
 
 ALWAYS_SHOWN = ("weights", "gradients", "optimizer_state", "activations", "transients")
 """Kinds that have a row even where they need nothing."""
@@ -21,12 +21,12 @@ ALWAYS_SHOWN = ("weights", "gradients", "optimizer_state", "activations", "trans
 MIB, GIB = 2**20, 2**30
 
 
-def run(config: MemoryCommandConfig, typed: str) -> int:
+def run(config: MemoryCommandConfig, command_line: str) -> int:
     """Print the table or the data."""
     if config.format not in ("table", "json"):
         raise UserError(f"format is {config.format!r}, expected table or json")
     with tqdm(
-        total=count_phases(config), unit="phase", desc="memory", leave=False, delay=PATIENCE, dynamic_ncols=True
+        total=count_phases(config), unit="phase", desc="memory", leave=False, delay=BAR_DELAY, dynamic_ncols=True
     ) as bar:
         memory = predict_memory(config, lambda phase: bar.update())
     print(_as_json(config, memory) if config.format == "json" else _as_table(config, memory))
@@ -59,12 +59,12 @@ def _as_json(config: MemoryCommandConfig, memory: StepMemory) -> str:
 
 def _as_table(config: MemoryCommandConfig, memory: StepMemory) -> str:
     report = memory.whole
-    shares = f" in {config.devices} shares" if config.loss.shard else ""
+    shards = f" in {config.devices} shards" if config.loss.shard else ""
     whose = f" of one of {config.devices} devices" if config.devices > 1 else ""
-    how = "foreseen" if report.allocator is None else "measured"
+    how = "predicted" if report.allocator is None else "measured"
     lines = [
         f"{config.model.name}, {memory.strategy} activations, {config.precision}, loss={config.loss.name} over "
-        f"{config.num_classes} classes{shares}, optim={config.optim.name}: a step{whose} on {config.batch_size} x "
+        f"{config.num_classes} classes{shards}, optim={config.optim.name}: a step{whose} on {config.batch_size} x "
         f"{config.frames} frames of {config.num_bins} bins, {how}",
         "",
         f"{'MiB':<16} {'at the peak':>12} {'share':>8} {'highest':>12}",
@@ -75,7 +75,7 @@ def _as_table(config: MemoryCommandConfig, memory: StepMemory) -> str:
     if report.allocator is not None:
         lines.append(
             f"CUDA's allocator: {report.allocator.allocated_bytes / MIB:.1f} MiB handed out at its peak, "
-            f"{report.allocator.reserved_bytes / MIB:.1f} MiB taken from the card"
+            f"{report.allocator.reserved_bytes / MIB:.1f} MiB taken from the GPU"
         )
     return "\n".join([*lines, *_growth(config, memory)])
 

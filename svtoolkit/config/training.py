@@ -282,7 +282,7 @@ class TrainConfig:
     init_from: str | None = None
     """Released model, or exp_dir of a run, whose weights a new run begins with; None: random ones."""
     init_head: str = "new"
-    """new, keep (the head of that run) or cut (its classes of speed 1)."""
+    """new, keep (the head of that run) or original_speakers (its classes of speed 1)."""
     data: TrainDataConfig = field(default_factory=TrainDataConfig)
     features: FeaturesConfig = field(default_factory=FeaturesConfig)
     model: ModelConfig = field(default_factory=ResNetConfig)

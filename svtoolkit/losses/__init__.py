@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from svtoolkit.system.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from svtoolkit.losses.head import ClassificationHead, HeadOutput
+    from svtoolkit.losses.head import ClassificationHead, Head, HeadOutput
     from svtoolkit.losses.margins import AAMHead, AMHead, SoftmaxHead
     from svtoolkit.losses.registry import LOSSES, build_head
     from svtoolkit.losses.schedule import MarginSchedule
@@ -20,6 +20,7 @@ __all__ = [
     "AAMHead",
     "AMHead",
     "ClassificationHead",
+    "Head",
     "HeadOutput",
     "MarginSchedule",
     "SoftmaxHead",
@@ -33,6 +34,7 @@ __getattr__ = lazy_imports(
         "AAMHead": "svtoolkit.losses.margins",
         "AMHead": "svtoolkit.losses.margins",
         "ClassificationHead": "svtoolkit.losses.head",
+        "Head": "svtoolkit.losses.head",
         "HeadOutput": "svtoolkit.losses.head",
         "MarginSchedule": "svtoolkit.losses.schedule",
         "SoftmaxHead": "svtoolkit.losses.margins",

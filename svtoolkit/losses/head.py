@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, NamedTuple
+from collections.abc import Iterable
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.amp import GradScaler
 
 
 class HeadOutput(NamedTuple):
@@ -18,7 +20,64 @@ class HeadOutput(NamedTuple):
     correct_no_margin: Tensor
 
 
-class ClassificationHead(nn.Module):
+class Head(nn.Module):
+    """What a run asks of a head; whether its classes lie on one device or on many is the head's own business.
+
+    The methods here are those of a head that every process has whole. ``load_state_dict`` takes the state of a whole
+    head, too.
+
+    Attributes:
+        margin: set by the margin schedule before every step.
+        is_replicated: whether all processes have the same parameters, whose gradients are averaged.
+    """
+
+    margin: float
+    is_replicated = True
+
+    @property
+    def num_classes(self) -> int:
+        """Of the whole head."""
+        raise NotImplementedError
+
+    @property
+    def loss_name(self) -> str:
+        """As in ``loss=aam``."""
+        return type(self).__name__.removesuffix("Head").lower()
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> HeadOutput:
+        """(batch, embedding_dim), (batch,) int64 -> losses and hits, (batch,) each."""
+        raise NotImplementedError
+
+    def trial_losses(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """Losses that take as much memory as those of ``forward``, found without any other process."""
+        return self(embeddings, labels).losses
+
+    def clip_grad_norm_(self, network: Iterable[nn.Parameter], max_norm: float) -> Tensor:
+        """torch's function for the parameters of network and whole head; returns the norm before clipping, ()."""
+        return nn.utils.clip_grad_norm_([*network, *self.parameters()], max_norm)
+
+    def build_scaler(self, device: torch.device, enabled: bool) -> GradScaler:
+        """The loss scaler of fp16, which skips a step in all processes or in none."""
+        return GradScaler(device.type, enabled=enabled)
+
+    def gather_head_state(self) -> dict[str, Tensor]:
+        """The state of the whole head, in the first process; all processes call this."""
+        return self.state_dict()
+
+    def gather_optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """State of an optimizer whose last parameters are the head's, in the first process; all call this."""
+        return optimizer.state_dict()
+
+    def load_optimizer_state(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+        """The inverse of ``gather_optimizer_state``, from its result.
+
+        Raises:
+            ValueError: the state is of another optimizer.
+        """
+        optimizer.load_state_dict(state)
+
+
+class ClassificationHead(Head):
     """Cross entropy over the training speakers; a loss is a subclass with its own hooks.
 
     Computed in float32 (float64 where embeddings are) whatever the autocast state: a margin of 0.2 in a cosine near 1
@@ -41,7 +100,7 @@ class ClassificationHead(nn.Module):
         if not 0 < scale < math.inf:
             raise ValueError(f"scale is {scale}, expected a finite number above 0")
         self.scale = scale
-        self.margin = 0.0  # set by the margin schedule before every step
+        self.margin = 0.0
         self.weight = nn.Parameter(torch.empty(num_classes, embedding_dim))
         nn.init.xavier_uniform_(self.weight)
 
@@ -63,7 +122,6 @@ class ClassificationHead(nn.Module):
         return target
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> HeadOutput:
-        """(batch, embedding_dim), (batch,) int64 -> losses and hits, (batch,) each."""
         with torch.autocast(embeddings.device.type, enabled=False):
             similarities = self.similarities(embeddings.to(torch.promote_types(embeddings.dtype, torch.float32)))
             columns = labels.unsqueeze(1)

@@ -1,4 +1,4 @@
-"""Network, head and optimizer as a training step takes them: of `svt train`, and of `svt memory`, which foresees it."""
+"""Network, head and optimizer as a training step takes them: of `svt train`, and of `svt memory`, which predicts it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import torch
 from torch import nn
 
 from svtoolkit.config import LossConfig, MemoryConfig, ModelConfig, OptimConfig
-from svtoolkit.distributed.sharded_head import ShardedHead
-from svtoolkit.distributed.sharding import refuse_foreign_state, shard_head
+from svtoolkit.distributed.head_sharding import check_optimizer, shard_head
 from svtoolkit.distributed.world import ALONE, World
-from svtoolkit.losses import ClassificationHead, build_head
+from svtoolkit.losses import Head, build_head
 from svtoolkit.memory import apply_strategy
 from svtoolkit.models import build_model
 from svtoolkit.optim import build_optimizer
@@ -25,7 +24,7 @@ class Trainable(NamedTuple):
     """
 
     network: nn.Module
-    head: ClassificationHead | ShardedHead
+    head: Head
     optimizer: torch.optim.Optimizer
     strategy: str
 
@@ -43,7 +42,7 @@ def build_trainable(
     world: World = ALONE,
 ) -> Trainable:
     """Fresh weights; ``channels_last`` is the memory layout of the network's convolutions, left out where it fails;
-    ``world`` is what a sharded head is shared among.
+    ``world`` are the processes that a sharded head is divided among.
 
     Raises:
         UserError: as the builders of the parts.
@@ -60,5 +59,5 @@ def build_trainable(
     parameters = [*network.parameters(), *head.parameters()]
     optimizer = build_optimizer(parameters, **asdict(optim))
     if loss.shard:
-        refuse_foreign_state(optimizer)
+        check_optimizer(optimizer)
     return Trainable(network.train(), head, optimizer, strategy)

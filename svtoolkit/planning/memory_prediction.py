@@ -1,4 +1,4 @@
-"""The memory of a training step, foreseen without arithmetic or measured on a card; needs neither corpus nor disk.
+"""The memory of a training step, measured on a GPU or predicted on fake tensors: no data, no GPU, a few seconds.
 
 Not counted, since none of it grows with the depth of a network: waveforms and filter bank, the copy of BatchNorm's
 statistics that a step goes back to, and all that ``MemoryLedger`` cannot see.
@@ -18,8 +18,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from svtoolkit.config import MemoryCommandConfig
 from svtoolkit.device import autocast, choose_device
-from svtoolkit.distributed.sharded_head import ShardedHead
-from svtoolkit.distributed.sharding import clip_gradient
 from svtoolkit.distributed.world import World
 from svtoolkit.errors import UserError
 from svtoolkit.memory.measurement import measure_step
@@ -52,7 +50,7 @@ class StepMemory:
         return max(slopes.values()) if slopes else None
 
     def largest_batch(self, budget_bytes: float) -> int | None:
-        """Most utterances whose step stays within the budget if every phase goes on growing as measured; 0: none.
+        """Most utterances whose step stays within the budget if every phase keeps growing as measured; 0: none.
 
         None where only one utterance was measured.
         """
@@ -78,7 +76,7 @@ def predict_memory(config: MemoryCommandConfig, progress: Callable[[str], object
     """Memory of the training step that ``config`` describes; of several devices, that of the first.
 
     On FakeTensorMode's tensors, which have sizes and nothing else; with a CUDA device the step is really run there.
-    The first device has no smaller share of a head than any other.
+    The first device has no smaller shard of a head than any other.
 
     Args:
         progress: called with the phase that begins, ``count_phases(config)`` times.
@@ -87,24 +85,21 @@ def predict_memory(config: MemoryCommandConfig, progress: Callable[[str], object
         UserError: a number out of range, an unknown name, a device that is not there or too small.
     """
     _check(config)
-    if config.loss.shard and dist.is_initialized():  # whose processes a head in shares would talk to
-        with worker_processes(1, killed="the process that foresees the memory of a step was killed") as workers:
+    if config.loss.shard and dist.is_initialized():  # whose processes a sharded head would talk to
+        killed = "the process that predicts the memory of a step was killed, probably because memory ran out"
+        with worker_processes(1, killed=killed) as workers:
             return workers.submit(predict_memory, config).result()
     device = choose_device("cpu" if config.device == "auto" else config.device)
     autocast(device, config.precision)  # refuses an unknown precision before any work
     mode = nullcontext() if device.type == "cuda" else FakeTensorMode()
-    with _peers(config, device) as world:
-        with mode:
-            step = _Step(config, device, world)
-        step.connect()
-        with mode:
-            return _predict(step, progress)
+    with _fake_world(config, device) as world, mode:
+        return _predict(_Step(config, device, world), progress)
 
 
 @contextmanager
-def _peers(config: MemoryCommandConfig, device: torch.device) -> Iterator[World]:
-    """The processes that this one would be the first of; for a head in shares to talk to, torch's stand-in for them,
-    whose collectives return at once.
+def _fake_world(config: MemoryCommandConfig, device: torch.device) -> Iterator[World]:
+    """The processes that this one would be the first of. A sharded head talks to torch's fake process group, whose
+    collectives return at once.
     """
     world = World(size=config.devices, local_size=config.devices, device=device)
     if not config.loss.shard:
@@ -127,7 +122,7 @@ def _predict(step: _Step, progress: Callable[[str], object]) -> StepMemory:
         single = step.measure(1, progress) if config.batch_size > 1 else None
     except torch.OutOfMemoryError as error:
         raise UserError(
-            f"batch_size is {config.batch_size}, which {step.device} has no memory for; lower it, or foresee the step "
+            f"batch_size is {config.batch_size}, which {step.device} has no memory for; lower it, or predict the step "
             "with device=cpu"
         ) from error
     except ValueError as error:
@@ -145,7 +140,7 @@ def count_phases(config: MemoryCommandConfig) -> int:
 
 
 def _warm_up(device: str) -> int:
-    """Steps before the one that counts: the first on a card is where libraries take workspace that they keep."""
+    """Steps before the one that counts: in the first on a GPU libraries take workspace that they keep."""
     return 1 if device.startswith("cuda") else 0
 
 
@@ -156,7 +151,7 @@ def _check(config: MemoryCommandConfig) -> None:
             raise UserError(f"{key} is {value}, expected 1 or more")
     if config.loss.shard and config.devices == 1:
         raise UserError(
-            "loss.shard=true needs several devices to share the classes among, and devices is 1; say how many there are"
+            "loss.shard=true needs several devices to divide the classes among, and devices is 1; set devices=N"
         )
     if not 0 < config.budget_gib < math.inf:
         raise UserError(f"budget_gib is {config.budget_gib}, expected a finite number above 0")
@@ -181,17 +176,12 @@ class _Step:
         )
         self.head.margin = config.loss.margin
         self.parameters = [p for module in (self.network, self.head) for p in module.parameters() if p.requires_grad]
-        replicated = self.network.parameters() if config.loss.shard else self.parameters
+        replicated = self.parameters if self.head.is_replicated else self.network.parameters()
         self.buckets = [torch.empty_like(p) for p in replicated if world.size > 1]  # of DistributedDataParallel
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.precision == "fp16")
         for group in self.optimizer.param_groups:
             if group.get("foreach", False) is None:
-                group["foreach"] = True  # what torch chooses on CUDA, which is what is foreseen
-
-    def connect(self) -> None:
-        """Before a step of a head in shares; not under FakeTensorMode."""
-        if isinstance(self.head, ShardedHead):
-            self.head.connect(self.device.type)
+                group["foreach"] = True  # torch's choice on CUDA, which is what is predicted
 
     def make_optimizer_state(self) -> None:
         """As the first step of a run would, at a fraction of its time."""
@@ -221,8 +211,8 @@ class _Step:
         return self.scaler.scale(losses.sum() / len(losses))
 
     def _update(self) -> None:
-        """Steps even where a real fp16 gradient overflows: its memory is what is asked for."""
+        """Steps even where a real fp16 gradient overflows: only memory counts here."""
         self.scaler.unscale_(self.optimizer)
-        clip_gradient(self.network.parameters(), self.head, float("inf"))
+        self.head.clip_grad_norm_(self.network.parameters(), float("inf"))
         self.optimizer.step()
         self.scaler.update()

@@ -1,4 +1,4 @@
-"""What the networks of the registry are and need: sizes, work, memory; from their construction, without arithmetic."""
+"""What the networks of the registry are and need: sizes, work, memory; from their construction on fake tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from svtoolkit.models.registry import NETWORKS
 from svtoolkit.system.processes import worker_processes
 
 LARGE_BATCH = 2**17
-"""Utterances beside which weights and gradients are nothing."""
+"""Utterances whose activations dwarf weights and gradients."""
 
 NETWORKS_A_PROCESS = 4
 """With fewer of them, another process would begin when the first is done."""
@@ -83,9 +83,7 @@ def survey_networks(names: Sequence[str], *, frames: int, num_bins: int) -> Iter
     if processes < 2:
         yield from map(survey, names)
         return
-    killed = (
-        "a process that works out the networks was killed, probably because memory ran out; ask for fewer at a time"
-    )
+    killed = "a process that surveys networks was killed, probably because memory ran out; name fewer networks"
     with worker_processes(processes, killed=killed) as workers:
         yield from workers.map(partial(_on_one_thread, survey), names)
 

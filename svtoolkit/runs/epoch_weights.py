@@ -53,7 +53,7 @@ def drop_epoch_weights(
 ) -> None:
     """Delete all weights but those of the newest ``keep_last`` and the best ``keep_best`` epochs.
 
-    Weights of epochs that are not recorded yet, which a resumed run is going to write again, are let alone.
+    Weights of epochs that are not recorded yet stay: a resumed run writes them again.
     """
     finished = max((record["epoch"] for record in records), default=0)
     epochs = [epoch for epoch in kept_epochs(folder) if epoch <= finished]

@@ -1,4 +1,4 @@
-"""The folder of a run: what lies where in it, and whether a run that is there may be gone on with."""
+"""The folder of a run: what lies where in it, and whether a run that is there may be resumed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FREE_KEYS = {
 
 
 def find_state(config: TrainConfig) -> dict[str, Any] | None:
-    """The state to go on from, once it is sure that the run in exp_dir is this one; None where there is none.
+    """The state to resume from, once it is sure that the run in exp_dir is this one; None where there is none.
 
     Raises:
         UserError: the run there has another configuration, or no state of it can be read.
@@ -51,7 +51,7 @@ def find_state(config: TrainConfig) -> dict[str, Any] | None:
         return None
     if config.resume == "never":
         raise UserError(f"{exp_dir}: holds a run already and resume=never; choose another exp_dir, or resume=auto")
-    _refuse_other_config(exp_dir / CONFIG, asdict(config))
+    _check_same_config(exp_dir / CONFIG, asdict(config))
     found = load_latest_state(exp_dir / CHECKPOINTS)
     if found is None:
         return None
@@ -121,7 +121,7 @@ def _not_writable(path: Path, error: OSError) -> UserError:
     return UserError(f"{path}: cannot be written ({error}); choose another exp_dir or free some disk")
 
 
-def _refuse_other_config(saved: Path, content: dict[str, Any]) -> None:
+def _check_same_config(saved: Path, content: dict[str, Any]) -> None:
     if not saved.is_file():
         raise UserError(f"{saved}: is missing, but there are states of a run; restore it or use another exp_dir")
     try:

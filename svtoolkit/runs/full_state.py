@@ -24,7 +24,7 @@ _NAME = re.compile(r"state-(\d{10})\.pt")
 def save_state(folder: str | Path, step: int, state: dict[str, Any], *, keep: int) -> Path:
     """Write ``folder``/state-<step>.pt and drop all but the newest ``keep`` states up to this one.
 
-    States of later steps stay: they were damaged, or the run would have gone on from them, and they must not push out
+    States of later steps stay: they were damaged, or the run would have resumed from them, and they must not push out
     good ones. The run replaces them when it gets there.
 
     Args:
@@ -42,7 +42,7 @@ def save_state(folder: str | Path, step: int, state: dict[str, Any], *, keep: in
     with atomic_write(path, "wb") as stream:
         try:
             torch.save(state, stream)
-        except RuntimeError as error:  # torch's zip writer goes on after a failed write, and stumbles over it
+        except RuntimeError as error:  # torch's zip writer continues after a failed write, and then fails of that
             if isinstance(error.__context__, OSError):
                 raise error.__context__ from None
             raise OSError(f"{path}: {error}") from error
@@ -57,7 +57,7 @@ def list_states(folder: str | Path) -> list[Path]:
 
 
 def load_latest_state(folder: str | Path) -> tuple[int, dict[str, Any]] | None:
-    """Read the newest state that is whole; damaged ones are named in the log and passed over.
+    """Read the newest state that is whole; damaged ones are named in the log and left out.
 
     Returns:
         (finished optimizer steps, state), or None where the folder holds no state at all.

@@ -1,4 +1,4 @@
-"""The record of a run: JSON lines for the report, TensorBoard for the eye."""
+"""The record of a run: JSON lines for the report, TensorBoard for watching."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class History:
         return [record for record in self.records if record["kind"] == "epoch"]
 
     def sync(self) -> None:
-        """Bring all records to the disk: a state is not to be ahead of the history.
+        """Bring all records to the disk, so that no state is ahead of the history.
 
         Raises:
             OSError: they cannot be written.
@@ -106,7 +106,9 @@ class History:
 
     def _give_up_tensorboard(self, error: OSError) -> None:
         self._tensorboard = None
-        log.error("TensorBoard's files cannot be written (%s): its curves end here, %s goes on", error, self.path)
+        log.error(
+            "TensorBoard's files cannot be written (%s): its curves end here, those of %s do not", error, self.path
+        )
 
 
 def _line(record: dict[str, Any]) -> str:

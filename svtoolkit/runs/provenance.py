@@ -1,4 +1,4 @@
-"""How an artefact was made: the command line, kept with it, and the way back from results to all commands.
+"""How an artefact was made: its command line, kept with it, and the way back from results to all commands.
 
 Where commands are kept: prepared data in made_by.yaml of its folder, a training run in logs/commands.txt, a released
 model in model.yaml, embeddings and scores in the YAML beside them, an evaluation in its result.

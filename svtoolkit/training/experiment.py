@@ -1,54 +1,45 @@
-"""From a configuration to a trained network in exp_dir."""
+"""From a configuration to a trained network in exp_dir: setup, fit, loop."""
 
 from __future__ import annotations
 
 import logging
-import random
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import nullcontext
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from svtoolkit.config import TrainConfig
 from svtoolkit.crops.crop import CropBatch
 from svtoolkit.crops.loader import load_crops
-from svtoolkit.crops.manifest import Manifest
 from svtoolkit.crops.sampler import BatchSampler, share_of
 from svtoolkit.crops.training_data import TrainingData
 from svtoolkit.device import autocast, choose_device
-from svtoolkit.distributed.replication import synchronise_batch_norm
 from svtoolkit.distributed.world import ALONE, World
-from svtoolkit.errors import UserError
-from svtoolkit.features import FrontEnd, build_front_end
-from svtoolkit.losses import MarginSchedule
-from svtoolkit.optim import LearningRateSchedule
-from svtoolkit.planning.assembly import Trainable, build_trainable
-from svtoolkit.planning.memory_layout import fails_in_channels_last
-from svtoolkit.runs.exp_dir import CHECKPOINTS, LOGS, VALIDATION, alone_in, find_state, open_history, write_config
-from svtoolkit.scoring.extraction import EmbeddingExtractor
-from svtoolkit.training.fitting import card_bytes, fit_micro_batch, ran_out, room_to_begin, try_pass
-from svtoolkit.training.initialisation import Start, choose_classes, read_start, speakers_digest
-from svtoolkit.training.loop import Plan, TrainingLoop
+from svtoolkit.runs.exp_dir import CHECKPOINTS, LOGS, alone_in, find_state, open_history, write_config
+from svtoolkit.training.fitting import explain_oom_at_start, fit_micro_batch, gpu_memory_bytes, oom_error, try_pass
+from svtoolkit.training.initialisation import read_start, speakers_digest
+from svtoolkit.training.loop import TrainingLoop
+from svtoolkit.training.run_schedule import build_run_schedule
+from svtoolkit.training.run_summary import log_run, name_utterances
 from svtoolkit.training.settings import check_settings, micro_batch_of
+from svtoolkit.training.setup import configured_front_end, seed_everything, trainable_with_weights
 from svtoolkit.training.step import OptimizerStep
-from svtoolkit.training.validation import Validation
+from svtoolkit.training.validation import build_validation
 
 log = logging.getLogger(__name__)
 
 
 def train(config: TrainConfig, world: World = ALONE) -> int | None:
-    """Train as configured, going on where an earlier run in exp_dir stopped.
+    """Train as configured, resuming where an earlier run in exp_dir stopped.
 
     Args:
         world: the processes that train together; all call this with the same configuration.
 
     Returns:
-        None when the plan is finished, or the number of the signal that stopped it.
+        None when the run is finished, or the number of the signal that stopped it.
 
     Raises:
         UserError: data, configuration or disk are at fault.
@@ -56,51 +47,40 @@ def train(config: TrainConfig, world: World = ALONE) -> int | None:
     check_settings(config, world.size)
     logs = Path(config.exp_dir) / LOGS
     with alone_in(logs) if world.is_first else nullcontext(), logging_redirect_tqdm([logging.getLogger()]):
-        state = _state_to_go_on_from(config, world)
-        _seed_everything(config, world)
-        with room_to_begin(config):
+        state = _find_state(config, world)
+        seed_everything(config, world)
+        with explain_oom_at_start(config):
             experiment = Experiment(config, world, state)
-            loop = experiment.loop
             if state is not None:
-                loop.restore(state)
+                experiment.loop.restore(state)
+        loop = experiment.loop
         if state is not None:
             if loop.is_finished:
                 log.info("finished already after step %d: there is nothing left to do", loop.finished_steps)
                 return None
-            log.info("going on after step %d of %d", loop.finished_steps, experiment.plan.total_steps)
+            log.info("resuming after step %d of %d", loop.finished_steps, loop.schedule.total_steps)
         del state  # of a large head it is gigabytes
         history = open_history(logs, resume_step=loop.finished_steps) if world.is_first else None
         batches = experiment.batches()
         try:
             return loop.run(batches, history)
         except torch.OutOfMemoryError as error:
-            limit = card_bytes(experiment.device)
+            limit = gpu_memory_bytes(experiment.device)
             if limit is None:
                 raise
             micro_batch, classes = experiment.sampler.micro_batch, experiment.step.head.num_classes
-            raise ran_out(config, loop.finished_steps, micro_batch, classes, world, limit) from error
+            raise oom_error(config, loop.finished_steps, micro_batch, classes, world, limit) from error
         finally:
             batches.close()
             if history is not None:
                 history.close()
 
 
-def _state_to_go_on_from(config: TrainConfig, world: World) -> dict[str, Any] | None:
-    """The first process looks and sets damaged states aside before the others look."""
-    if world.is_first:
-        state = find_state(config)
-        write_config(config)
-        world.wait()
-        return state
-    world.wait()
-    return find_state(config)
-
-
 class Experiment:
     """All parts of a run, built from its configuration; of several processes, the parts of one.
 
     Args:
-        state: that the run is going to go on from; None: it begins.
+        state: that the run is about to resume from; None: it begins.
     """
 
     def __init__(self, config: TrainConfig, world: World = ALONE, state: dict[str, Any] | None = None) -> None:
@@ -110,36 +90,39 @@ class Experiment:
         self.device = choose_device(settings.device) if world.size == 1 else world.device
         autocast(self.device, settings.precision)  # refuses an unknown precision before any work
         start = read_start(config) if state is None else None
-        share = share_of(settings.batch_size, world.size)
         self.data = TrainingData(config)
-        micro_batch = micro_batch_of(settings, share)
-        self.sampler = BatchSampler(
-            len(self.data.training_set),
+        self.sampler = self._build_sampler()
+        self.schedule = build_run_schedule(config, self.sampler.steps_per_epoch)
+        self.sampler.total_steps = self.schedule.total_steps
+        self.front_end = configured_front_end(config).to(self.device)
+        trainable = trainable_with_weights(config, self.data.training_set, start, state, self.device, world)
+        self.step = OptimizerStep(
+            self.front_end,
+            trainable.network,
+            trainable.head,
+            trainable.optimizer,
+            self.data.spec_augment,
+            device=self.device,
+            precision=settings.precision,
             batch_size=settings.batch_size,
-            micro_batch=micro_batch,
-            seed=config.seed,
-            rank=world.rank,
-            processes=world.size,
-            windows=self.data.windows(),
+            micro_batch=self.sampler.micro_batch,
+            gradient_clip=settings.gradient_clip,
+            world=world,
+            augmenter=self.data.augmenter,
         )
-        self.plan = self._plan()
-        self.sampler.total_steps = self.plan.total_steps
-        self.front_end = self._build_front_end().to(self.device)
-        trainable = self._build_trainable(start, state)
-        self.step = self._build_step(trainable, micro_batch)
-        micro_batch = self._fit(micro_batch)
+        self._fit()
         self.loop = TrainingLoop(
             self.step,
-            self.plan,
+            self.schedule,
             settings,
             Path(config.exp_dir) / CHECKPOINTS,
-            validate=self._validation(self.data.held_out),
+            validate=build_validation(config, self.data.held_out, self.step) if world.is_first else None,
             validate_every=config.validation.every_epochs,
-            name_utterances=self._name_utterances,
+            name_utterances=lambda entries: name_utterances(self.data.training_set, entries),
             fingerprint=self.data.fingerprint(),
             speakers=speakers_digest(self.data.training_set),
         )
-        self._announce(micro_batch, trainable.strategy)
+        log_run(config, self.data, self.step, self.schedule, self.sampler.micro_batch, trainable.strategy)
 
     def batches(self) -> Generator[CropBatch, None, None]:
         """Micro-batches from the step on that the loop stands at."""
@@ -151,151 +134,42 @@ class Experiment:
             pin_memory=self.device.type == "cuda",
         )
 
-    def _plan(self) -> Plan:
-        config = self.config
-        steps = self.sampler.steps_per_epoch
-        total = steps * config.trainer.epochs
-        return Plan(
-            steps,
-            total,
-            LearningRateSchedule(
-                config.schedule.name,
-                peak_lr=config.optim.lr,
-                final_lr=config.schedule.final_lr,
-                initial_lr=config.schedule.initial_lr,
-                warmup_steps=config.schedule.warmup_epochs * steps,
-                total_steps=total,
-            ),
-            MarginSchedule(
-                config.margin_schedule.name,
-                initial=config.margin_schedule.initial,
-                final=config.loss.margin,
-                start_step=config.margin_schedule.start_epoch * steps,
-                end_step=config.margin_schedule.end_epoch * steps,
-            ),
+    def _build_sampler(self) -> BatchSampler:
+        settings = self.config.trainer
+        return BatchSampler(
+            len(self.data.training_set),
+            batch_size=settings.batch_size,
+            micro_batch=micro_batch_of(settings, share_of(settings.batch_size, self.world.size)),
+            seed=self.config.seed,
+            rank=self.world.rank,
+            processes=self.world.size,
+            windows=self.data.windows(),
         )
 
-    def _build_front_end(self) -> FrontEnd:
-        try:
-            return build_front_end(**asdict(self.config.features))
-        except (ImportError, ValueError) as error:
-            raise UserError(f"features cannot be computed: {error}") from error
-
-    def _build_trainable(self, start: Start | None, state: dict[str, Any] | None) -> Trainable:
-        config = self.config
-        num_classes = None if state is None else len(state["head"]["weight"])
-        if start is not None:
-            start = choose_classes(start, config, self.data.training_set)
-            num_classes = start.num_classes
-        trainable = build_trainable(
-            config.model,
-            config.memory,
-            config.loss,
-            config.optim,
-            num_bins=config.features.num_bins,
-            num_classes=num_classes or self.data.training_set.num_classes,
-            device=self.device,
-            channels_last=config.trainer.channels_last,
-            world=self.world,
-        )
-        if start is not None:
-            start.put_into(trainable.network, trainable.head)
-        if not config.trainer.sync_batch_norm:
-            return trainable
-        return trainable._replace(network=synchronise_batch_norm(trainable.network, self.world))
-
-    def _build_step(self, trainable: Trainable, micro_batch: int) -> OptimizerStep:
-        config = self.config
-        return OptimizerStep(
-            self.front_end,
-            trainable.network,
-            trainable.head,
-            trainable.optimizer,
-            self.data.spec_augment,
-            device=self.device,
-            precision=config.trainer.precision,
-            batch_size=config.trainer.batch_size,
-            micro_batch=micro_batch,
-            gradient_clip=config.trainer.gradient_clip,
-            world=self.world,
-            augmenter=self.data.augmenter,
-        )
-
-    def _fit(self, micro_batch: int) -> int:
-        """The micro-batch, or half of it where the card does not hold it."""
-        limit = card_bytes(self.device)
+    def _fit(self) -> None:
+        """On a GPU: try the micro-batch, and take half of it where it does not fit."""
+        limit = gpu_memory_bytes(self.device)
         if limit is None:
-            return micro_batch
+            return
         samples = self.front_end.num_samples(self.config.data.crop_frames)
-        fitting = fit_micro_batch(
+        configured = self.sampler.micro_batch
+        self.sampler.micro_batch = fit_micro_batch(
             self.config,
-            micro_batch,
+            configured,
             self.step.head.num_classes,
             self.world,
             lambda crops: try_pass(self.step, samples, crops),
             limit,
         )
-        self.sampler.micro_batch = fitting
-        self.step.accumulation *= micro_batch // fitting
-        return fitting
-
-    def _validation(self, held_out: Manifest | None) -> Callable[[], dict[str, float]] | None:
-        if held_out is None:
-            return None
-        config = self.config
-        if not self.world.is_first:
-            return None
-        validation = Validation(
-            held_out.kaldi_dir(),
-            targets_per_speaker=config.validation.targets_per_speaker,
-            seed=config.seed,
-            folder=Path(config.exp_dir) / VALIDATION,
-        )
-        extractor = EmbeddingExtractor(
-            self.step.network,
-            self.front_end,
-            self.device,
-            channel=config.data.channel,
-            resample=config.data.resample,
-            num_workers=max(1, config.data.num_workers),
-        )
-        return lambda: validation.run(extractor)
-
-    def _name_utterances(self, entries: list[int]) -> str:
-        training_set = self.data.training_set
-        rows = [training_set.entry(entry) for entry in entries[:10]]
-        names = [f"{training_set.utterances[row].utterance_id} (speed {speed:g})" for row, speed, _ in rows]
-        return ", ".join(names) + (f" and {len(entries) - 10} more" if len(entries) > 10 else "")
-
-    def _announce(self, micro_batch: int, strategy: str) -> None:
-        config = self.config
-        weights = sum(parameter.numel() for parameter in self.step.network.parameters())
-        log.info(
-            "%s: %.2f M parameters, embedding of %d; memory strategy: %s",
-            config.model.name, weights / 1e6, config.model.embedding_dim, strategy,
-        )  # fmt: skip
-        if config.trainer.channels_last and fails_in_channels_last(self.step.network, self.device):
-            log.info(
-                "trainer.channels_last is left out: on the CPU networks this narrow fail in it (a fault of oneDNN)"
-            )
-        self.data.announce()
-        devices = f"{self.world.size} devices x " if self.world.size > 1 else ""
-        log.info(
-            "effective batch %d = %s%d x %d accumulated; "
-            "%d epochs x %d steps = %d; peak learning rate %g, as configured",
-            config.trainer.batch_size, devices, micro_batch, self.step.accumulation,
-            config.trainer.epochs, self.plan.steps_per_epoch, self.plan.total_steps, config.optim.lr,
-        )  # fmt: skip
-        log.info("%s, %s, %d CPU threads", self.device, config.trainer.precision, torch.get_num_threads())
+        self.step.accumulation *= configured // self.sampler.micro_batch
 
 
-def _seed_everything(config: TrainConfig, world: World) -> None:
-    random.seed(config.seed)
-    np.random.seed(config.seed)
-    torch.manual_seed(config.seed)
-    if config.trainer.threads is not None:
-        torch.set_num_threads(config.trainer.threads)
-    elif world.local_size > 1:
-        torch.set_num_threads(max(1, torch.get_num_threads() // world.local_size))
-    torch.backends.cudnn.deterministic = config.trainer.deterministic
-    torch.backends.cudnn.benchmark = not config.trainer.deterministic
+def _find_state(config: TrainConfig, world: World) -> dict[str, Any] | None:
+    """The state to resume from; the first process sets damaged ones aside before the others look."""
+    if world.is_first:
+        state = find_state(config)
+        write_config(config)
+        world.barrier()
+        return state
+    world.barrier()
+    return find_state(config)

@@ -1,4 +1,4 @@
-"""The batch that a card holds, found out before the first step instead of in the middle of an epoch."""
+"""The micro-batch that fits into the GPU, found out before the first step instead of in the middle of an epoch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from svtoolkit.config import (
     TrainConfig,
 )
 from svtoolkit.device import autocast
-from svtoolkit.distributed.sharded_head import ShardedHead
 from svtoolkit.distributed.world import ALONE, World
 from svtoolkit.errors import UserError
 from svtoolkit.memory import is_reversible
@@ -34,12 +33,12 @@ GIB = 2**30
 MOMENTS = {torch.optim.SGD: 1, torch.optim.AdamW: 2}
 """Tensors of the size of the weights that an optimizer's first step adds; 8-bit state is a quarter and less."""
 
-BESIDE_TENSORS = GIB
-"""Of a card: the context of the device, cuDNN's workspaces, gaps of the allocator."""
+NON_TENSOR_BYTES = GIB
+"""The CUDA context, cuDNN's workspaces, gaps of the allocator."""
 
 
-def card_bytes(device: torch.device) -> int | None:
-    """Memory of a card; None for the CPU, whose memory is not one program's to fill."""
+def gpu_memory_bytes(device: torch.device) -> int | None:
+    """Memory of a GPU; None on the CPU: there is no limit to fit into."""
     return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
 
 
@@ -57,9 +56,9 @@ def fit_micro_batch(
         config: of the run; what could be changed in it is what the error says.
         micro_batch: crops in memory at once, as configured.
         num_classes: of the head.
-        world: all processes try, and go on with the same number.
+        world: all processes try, and continue with the same number.
         attempt: makes the pass for so many crops; may raise ``torch.OutOfMemoryError``.
-        limit: memory of the card in bytes.
+        limit: memory of the GPU in bytes.
 
     Returns:
         the micro-batch that fits; the effective batch does not change with it.
@@ -72,21 +71,21 @@ def fit_micro_batch(
     half = micro_batch // 2
     if micro_batch % 2 == 0 and _fits(attempt, half, world):
         log.warning(
-            "%d crops at once do not fit into the memory of the card: going on with %d, accumulated twice as often; "
-            "the effective batch stays %d (a run that begins anew may set trainer.micro_batch=%d)",
+            "%d crops at once do not fit into the memory of the GPU: continuing with %d, accumulated twice as often; "
+            "the effective batch stays %d (in a new run set trainer.micro_batch=%d)",
             micro_batch, half, config.trainer.batch_size, half,
         )  # fmt: skip
         return half
     tried = f"neither {micro_batch} nor {half} crops" if micro_batch % 2 == 0 else f"not {micro_batch} crops"
     raise UserError(
         f"{config.model.name}: {tried} of {config.data.crop_frames} frames fit into the {limit / GIB:.1f} GiB of "
-        f"the card; {_advice(config, micro_batch, num_classes, world, limit)}"
+        f"the GPU; {_advice(config, micro_batch, num_classes, world, limit)}"
     )
 
 
 @contextmanager
-def room_to_begin(config: TrainConfig) -> Iterator[None]:
-    """Explain a card that is full before any crop is on it.
+def explain_oom_at_start(config: TrainConfig) -> Iterator[None]:
+    """Explain a GPU that is full before any crop is on it.
 
     Raises:
         UserError: memory ran out within the block.
@@ -95,28 +94,30 @@ def room_to_begin(config: TrainConfig) -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         raise UserError(
-            f"{config.model.name}: the memory of the card ran out on weights alone, those of the network and of a "
-            f"loss={config.loss.name} over all classes (`svt memory` tells how much that is); free the card of other "
-            "programs, choose a smaller network, or share the classes among more devices with loss.shard=true"
+            f"{config.model.name}: the memory of the GPU ran out on weights alone, those of the network and of a "
+            f"loss={config.loss.name} over all classes (`svt memory` tells how much that is); end other programs on "
+            "the GPU, choose a smaller network, or divide the classes among more devices with loss.shard=true"
         ) from error
 
 
-def ran_out(config: TrainConfig, step: int, micro_batch: int, num_classes: int, world: World, limit: int) -> UserError:
-    """What to say where memory runs out in the middle of a run, although it was enough for a try.
+def oom_error(
+    config: TrainConfig, step: int, micro_batch: int, num_classes: int, world: World, limit: int
+) -> UserError:
+    """The error for memory that runs out in the middle of a run, although it was enough for the trial pass.
 
     Args:
         step: the last one that was finished; the others as for ``fit_micro_batch``.
     """
     return UserError(
-        f"{config.model.name}: the {limit / GIB:.1f} GiB of the card ran out after step {step}, with {micro_batch} "
-        f"crops of {config.data.crop_frames} frames at once; if something else used the card, the same command goes on "
-        f"from the newest state; a run that begins anew: {_advice(config, micro_batch, num_classes, world, limit)}"
+        f"{config.model.name}: the {limit / GIB:.1f} GiB of the GPU ran out after step {step}, with {micro_batch} "
+        f"crops of {config.data.crop_frames} frames at once; if another program used the GPU, the same command resumes "
+        f"from the newest state; for a new run, {_advice(config, micro_batch, num_classes, world, limit)}"
     )
 
 
 def _advice(config: TrainConfig, micro_batch: int, num_classes: int, world: World, limit: int) -> str:
-    peaks = ways_out(config, micro_batch, num_classes, world)
-    fitting = [(words, peak) for words, peak in peaks if peak + BESIDE_TENSORS <= limit]
+    peaks = suggestions(config, micro_batch, num_classes, world)
+    fitting = [(words, peak) for words, peak in peaks if peak + NON_TENSOR_BYTES <= limit]
     listed = ", ".join(f"{words} ({peak / GIB:.1f} GiB)" for words, peak in fitting or peaks)
     if fitting:
         return f"each of these is predicted to fit: {listed}"
@@ -126,8 +127,7 @@ def _advice(config: TrainConfig, micro_batch: int, num_classes: int, world: Worl
 def try_pass(step: OptimizerStep, samples: int, micro_batch: int) -> None:
     """Forward and backward pass of a micro-batch of noise, with room for the optimizer's state; changes nothing.
 
-    Each process tries by itself: gradients are not shared, and a head in shares compares as many copies of its own
-    embeddings as it would get from all.
+    Each process tries by itself: nothing is exchanged with others.
 
     Raises:
         torch.OutOfMemoryError: it does not fit.
@@ -141,13 +141,9 @@ def try_pass(step: OptimizerStep, samples: int, micro_batch: int) -> None:
             features = step.front_end(waveforms)
         with autocast(step.device, step.precision):
             embeddings = step.network(features)
-        if isinstance(step.head, ShardedHead):
-            everyone, labels = (rows.repeat_interleave(step.world.size, dim=0) for rows in (embeddings, labels))
-            output = step.head.local(everyone, labels)
-        else:
-            output = step.head(embeddings, labels)
-        output.losses.sum().backward()
-        del output
+        losses = step.head.trial_losses(embeddings, labels)
+        losses.sum().backward()
+        del losses
         moments = 0 if step.optimizer.state else MOMENTS.get(type(step.optimizer), 0)
         room = [torch.empty_like(parameter) for parameter in step.parameters for _ in range(moments)]
         del room
@@ -167,11 +163,11 @@ def _fits(attempt: Callable[[int], object], micro_batch: int, world: World) -> b
         failed = True
     if failed and torch.cuda.is_available():
         torch.cuda.empty_cache()
-    return world.total({"failed": float(failed)})["failed"] == 0
+    return world.all_reduce_sum({"failed": float(failed)})["failed"] == 0
 
 
-def ways_out(config: TrainConfig, micro_batch: int, num_classes: int, world: World = ALONE) -> list[tuple[str, int]]:
-    """What could be set to need less memory: words for the command line and the predicted peak in bytes."""
+def suggestions(config: TrainConfig, micro_batch: int, num_classes: int, world: World = ALONE) -> list[tuple[str, int]]:
+    """What could be set to need less memory: words of the command line and the predicted peak in bytes."""
     step = MemoryCommandConfig(
         frames=config.data.crop_frames,
         batch_size=micro_batch,
@@ -206,7 +202,7 @@ def _changes(step: MemoryCommandConfig) -> Iterator[tuple[str, MemoryCommandConf
 
 
 def _with_8_bits(optim: OptimConfig) -> OptimConfig | None:
-    """The optimizer with 8-bit state; None where it has no such twin, or is it."""
+    """The same optimizer with 8-bit state; None where there is none, or it has it already."""
     if type(optim) is SGDConfig:
         return SGD8bitConfig(**{**asdict(optim), "name": "sgd_8bit"})
     if type(optim) is AdamWConfig:

@@ -1,4 +1,4 @@
-"""Weights that a new run begins with: of a released model, and of the head of the run that made it."""
+"""Weights that a new run is initialised from: of a released model, and of the head of the run that made it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ from torch import Tensor, nn
 from svtoolkit.checkpoints.released import DESCRIPTION, read_released
 from svtoolkit.config import TrainConfig
 from svtoolkit.crops.training_set import TrainingSet
-from svtoolkit.distributed.sharded_head import ShardedHead
 from svtoolkit.errors import UserError
+from svtoolkit.losses import Head
 from svtoolkit.runs.exp_dir import CHECKPOINTS, CONFIG
 from svtoolkit.runs.full_state import load_latest_state
 
 log = logging.getLogger(__name__)
 
-HEADS = ("new", "keep", "cut")
+HEADS = {
+    "new": "new",
+    "keep": "its own, all classes",
+    "original_speakers": "its own, the classes of speed 1",
+}
+"""Values of ``init_head``, and what the log calls them."""
 
 IRRELEVANT = ("backend",)
 """Of the features: how they are computed, not what they are."""
@@ -29,7 +34,7 @@ IRRELEVANT = ("backend",)
 
 @dataclass(frozen=True)
 class Start:
-    """What a run begins with.
+    """What a run is initialised from.
 
     Attributes:
         network: weights of the whole network.
@@ -48,7 +53,7 @@ class Start:
         """Of the head; None where it is new."""
         return None if self.head is None else len(self.head["weight"])
 
-    def put_into(self, network: nn.Module, head: nn.Module) -> None:
+    def put_into(self, network: nn.Module, head: Head) -> None:
         """Give both their weights.
 
         Raises:
@@ -61,14 +66,9 @@ class Start:
             head.load_state_dict(self.head)
         except RuntimeError as error:
             raise UserError(
-                f"the head of init_from does not fit loss={_name_of(head)} "
+                f"the head of init_from does not fit loss={head.loss_name} "
                 f"({' '.join(str(error).split())[:200]}); choose the loss of that run, or init_head=new"
             ) from error
-
-
-def _name_of(head: nn.Module) -> str:
-    whole = head.local if isinstance(head, ShardedHead) else head
-    return type(whole).__name__.removesuffix("Head").lower()
 
 
 def speakers_digest(training_set: TrainingSet) -> str:
@@ -95,16 +95,12 @@ def read_start(config: TrainConfig) -> Start | None:
     if config.init_head != "new" and not is_run:
         raise UserError(
             f"{origin}: init_head={config.init_head} needs the exp_dir of a run, whose state has the head; "
-            "found a released model, which has none: give that folder, or init_head=new"
+            "found a released model, which has none: name that folder, or use init_head=new"
         )
     start = Start(_read_network(config, origin, is_run), None)
     if config.init_head != "new":
         start = _with_head(start, config, origin)
-    log.info(
-        "begins with the weights of %s, %s head",
-        origin,
-        {"new": "a new", "keep": "its", "cut": "its cut"}[config.init_head],
-    )
+    log.info("initialised from %s; head: %s", origin, HEADS[config.init_head])
     return start
 
 
@@ -137,21 +133,19 @@ def _read_network(config: TrainConfig, origin: Path, is_run: bool) -> dict[str, 
         raise UserError(f"{folder / DESCRIPTION}: there is no such file; {what}; correct init_from")
     network, description = read_released(folder)
     wanted = {"num_bins": config.features.num_bins, **asdict(config.model)}
-    _refuse_differences(folder, "model", description.model, wanted)
-    _refuse_differences(folder, "features", asdict(description.features), asdict(config.features))
+    _check_same(folder, "model", description.model, wanted)
+    _check_same(folder, "features", asdict(description.features), asdict(config.features))
     return dict(network.state_dict())
 
 
-def _refuse_differences(folder: Path, section: str, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+def _check_same(folder: Path, section: str, found: dict[str, Any], wanted: dict[str, Any]) -> None:
     differing = [key for key in sorted(found.keys() | wanted.keys()) if found.get(key) != wanted.get(key)]
     differing = [key for key in differing if key not in IRRELEVANT]
     if differing:
         listed = ", ".join(
             f"{section}.{key} is {found.get(key)!r} there and {wanted.get(key)!r} here" for key in differing
         )
-        raise UserError(
-            f"{folder / DESCRIPTION}: {listed}; a run goes on with the network and the features it began with"
-        )
+        raise UserError(f"{folder / DESCRIPTION}: {listed}; they must be the same")
 
 
 def _with_head(start: Start, config: TrainConfig, origin: Path) -> Start:
@@ -162,10 +156,10 @@ def _with_head(start: Start, config: TrainConfig, origin: Path) -> Start:
             f"data.speeds is {speeds}, and the head of {origin} was trained at {trained}; "
             "init_head=keep needs the same, or the first of them"
         )
-    if config.init_head == "cut" and (speeds != [1.0] or 1.0 not in trained):
+    if config.init_head == "original_speakers" and (speeds != [1.0] or 1.0 not in trained):
         raise UserError(
             f"data.speeds is {speeds}, and the head of {origin} was trained at {trained}; "
-            "init_head=cut keeps the classes of speed 1 alone: set data.speeds=[1.0]"
+            "init_head=original_speakers keeps the classes of speed 1 alone: set data.speeds=[1.0]"
         )
     found = load_latest_state(origin / CHECKPOINTS)
     if found is None:
@@ -175,7 +169,7 @@ def _with_head(start: Start, config: TrainConfig, origin: Path) -> Start:
 
 
 def _speeds_of(origin: Path) -> list[float]:
-    """That a run trains at, in the order of its classes."""
+    """Speeds that a run trains at, in the order of its classes."""
     try:
         content = yaml.safe_load((origin / CONFIG).read_text(encoding="utf-8"))
         return [float(speed) for speed in content["data"]["speeds"]]

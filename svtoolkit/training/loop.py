@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,13 @@ from tqdm import tqdm
 from svtoolkit.config import TrainerConfig
 from svtoolkit.crops.crop import CropBatch
 from svtoolkit.errors import UserError
-from svtoolkit.losses import MarginSchedule
 from svtoolkit.memory.peak import peak_bytes, reset_peak
-from svtoolkit.optim import LearningRateSchedule
 from svtoolkit.runs.epoch_weights import drop_epoch_weights, save_epoch_weights
 from svtoolkit.runs.full_state import save_state
 from svtoolkit.runs.history import History
 from svtoolkit.system.signals import ASKING, StopRequest
 from svtoolkit.training.meters import Meter
+from svtoolkit.training.run_schedule import RunSchedule
 from svtoolkit.training.run_state import collect_state, restore_state
 from svtoolkit.training.step import OptimizerStep
 
@@ -32,22 +30,12 @@ BAR_STYLE: dict[str, Any] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The shape of a run in optimizer steps."""
-
-    steps_per_epoch: int
-    total_steps: int
-    learning_rate: LearningRateSchedule
-    margin: MarginSchedule
-
-
 class TrainingLoop:
-    """Runs a plan from any step to its end.
+    """Trains from any step to the end of the schedule.
 
     Args:
         step: the optimizer step.
-        plan: steps and schedules.
+        schedule: steps, learning rate and margin.
         settings: the trainer's part of the configuration.
         checkpoints: folder of full states and epoch weights.
         validate: called at the end of an epoch; returns its figures.
@@ -61,7 +49,7 @@ class TrainingLoop:
     def __init__(
         self,
         step: OptimizerStep,
-        plan: Plan,
+        schedule: RunSchedule,
         settings: TrainerConfig,
         checkpoints: Path,
         *,
@@ -72,7 +60,7 @@ class TrainingLoop:
         speakers: str,
     ) -> None:
         self.step = step
-        self.plan = plan
+        self.schedule = schedule
         self.settings = settings
         self.checkpoints = checkpoints
         self.validate = validate
@@ -88,7 +76,7 @@ class TrainingLoop:
         self._saved_at = time.monotonic()
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a full state."""
+        """Resume from a full state."""
         if state["facts"]["fingerprint"] != self.fingerprint:
             raise UserError(
                 f"{self.checkpoints}: the saved run was trained on other data (utterances, speakers or speeds differ); "
@@ -101,16 +89,16 @@ class TrainingLoop:
 
     @property
     def is_finished(self) -> bool:
-        return self.finished_steps >= self.plan.total_steps
+        return self.finished_steps >= self.schedule.total_steps
 
     def run(self, batches: Iterator[CropBatch], history: History | None) -> int | None:
-        """Train to the end of the plan; returns the number of the signal that stopped it earlier, else None."""
+        """Train to the end of the schedule; returns the number of the signal that stopped it earlier, else None."""
         self._saved_at = time.monotonic()
         reset_peak(self.step.device)
         with StopRequest() as stop, self._bar() as bar:
             while not self.is_finished:
                 self._one_step(batches, history, bar)
-                at_epoch_end = self.finished_steps % self.plan.steps_per_epoch == 0
+                at_epoch_end = self.finished_steps % self.schedule.steps_per_epoch == 0
                 if at_epoch_end:
                     self._end_epoch(history)
                 asked, is_late = self._agree(stop)
@@ -121,14 +109,14 @@ class TrainingLoop:
         return None
 
     def _bar(self) -> tqdm:
-        done, total = self.finished_steps, self.plan.total_steps
+        done, total = self.finished_steps, self.schedule.total_steps
         return tqdm(initial=done, total=total, disable=not self.world.is_first, **BAR_STYLE)
 
     def _one_step(self, batches: Iterator[CropBatch], history: History | None, bar: tqdm) -> None:
-        rate = self.plan.learning_rate(self.finished_steps)
+        rate = self.schedule.learning_rate(self.finished_steps)
         for group in self.step.optimizer.param_groups:
             group["lr"] = rate
-        self.step.head.margin = self.plan.margin(self.finished_steps)
+        self.step.head.margin = self.schedule.margin(self.finished_steps)
         result = self.step(batches)
         self.finished_steps += 1
         self.seconds += result.meter.seconds / self.world.size
@@ -149,7 +137,7 @@ class TrainingLoop:
             window.clear()
 
     def _position(self) -> dict[str, int]:
-        return {"step": self.finished_steps, "epoch": (self.finished_steps - 1) // self.plan.steps_per_epoch + 1}
+        return {"step": self.finished_steps, "epoch": (self.finished_steps - 1) // self.schedule.steps_per_epoch + 1}
 
     def _count_nonfinite(self, entries: list[int]) -> None:
         self.nonfinite_steps += 1
@@ -182,13 +170,13 @@ class TrainingLoop:
         record.update(peak_memory_bytes=peak_bytes(self.step.device), seconds=self.seconds)
         reset_peak(self.step.device)
         history.add(record)
-        log.info("%s", _epoch_text(record, self.plan.total_steps // self.plan.steps_per_epoch))
+        log.info("%s", _epoch_text(record, self.schedule.total_steps // self.schedule.steps_per_epoch))
         self._save_epoch_weights(epoch)
         keep = {"keep_last": self.settings.keep_last, "keep_best": self.settings.keep_best}
         drop_epoch_weights(self.checkpoints, history.epochs(), **keep)
 
     def _save_epoch_weights(self, epoch: int) -> None:
-        """A failure is survived while training goes on; a run without its last weights is not a finished one."""
+        """A failure is survived while training continues; a run without its last weights is not a finished one."""
         try:
             save_epoch_weights(self.checkpoints, epoch, self.step.network.state_dict())
         except OSError as error:
@@ -199,11 +187,11 @@ class TrainingLoop:
     def _agree(self, stop: StopRequest) -> tuple[int | None, bool]:
         """The signal that asked any process to stop, and whether the first one's last state is too long ago.
 
-        What comes from here on is answered after the next step, and by all processes after the same one.
+        A signal that comes later is answered after the next step, and by all processes after the same one.
         """
         late = time.monotonic() - self._saved_at > 60 * self.settings.checkpoint_minutes
         notes = {str(number): float(stop.signal_number == number) for number in ASKING}
-        totals = self.world.total({**notes, "late": float(late and self.world.is_first)})
+        totals = self.world.all_reduce_sum({**notes, "late": float(late and self.world.is_first)})
         return next((number for number in ASKING if totals[str(number)]), None), bool(totals["late"])
 
     def _steps_are_due(self) -> bool:
@@ -211,7 +199,7 @@ class TrainingLoop:
         return every > 0 and self.finished_steps % every == 0
 
     def _save(self, history: History | None, *, must_succeed: bool) -> None:
-        """Write the full state; a failure is survived while training goes on, since the state before it stays."""
+        """Write the full state; a failure is survived while training continues, since the state before it stays."""
         self._saved_at = time.monotonic()
         state = collect_state(
             self.step,
@@ -221,7 +209,7 @@ class TrainingLoop:
             nonfinite_steps=self.nonfinite_steps,
             fingerprint=self.fingerprint,
             speakers=self.speakers,
-        )  # by all processes: the shares of a head come together
+        )  # by all processes: they gather the head
         if history is None:
             return
         try:
@@ -238,7 +226,7 @@ class TrainingLoop:
     def _not_written(self, what: str, error: OSError) -> UserError:
         return UserError(
             f"{self.checkpoints}: {what} could not be written ({error}); "
-            "free some disk and run the same command again: it goes on from the newest state"
+            "free some disk and run the same command again: it resumes from the newest state"
         )
 
 

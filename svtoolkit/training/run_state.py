@@ -1,4 +1,4 @@
-"""Everything a run needs to go on as if it had never stopped, as plain data."""
+"""Everything a run needs to resume as if it had never stopped, as plain data."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from svtoolkit.distributed.sharded_head import ShardedHead
-from svtoolkit.distributed.sharding import cut_optimizer, whole_head, whole_optimizer
 from svtoolkit.errors import UserError
 from svtoolkit.training.meters import Meter
 from svtoolkit.training.step import OptimizerStep
@@ -19,17 +17,12 @@ from svtoolkit.training.step import OptimizerStep
 def collect_state(step: OptimizerStep, meters: dict[str, Meter], **facts: Any) -> dict[str, Any]:
     """Network, head, optimizer, scaler, meters, random generators, and the facts given (numbers and strings).
 
-    Where the head is in shares, all processes call this, and the first one has the state of the whole.
+    All processes call this, and the first one has the state of the whole head.
     """
-    head, optimizer = step.head, step.optimizer.state_dict()
-    if isinstance(head, ShardedHead):
-        head_state, optimizer = whole_head(head), whole_optimizer(optimizer, head)
-    else:
-        head_state = head.state_dict()
     return {
         "network": step.network.state_dict(),
-        "head": head_state,
-        "optimizer": optimizer,
+        "head": step.head.gather_head_state(),
+        "optimizer": step.head.gather_optimizer_state(step.optimizer),
         "scaler": step.scaler.state_dict(),
         "meters": {name: asdict(meter) for name, meter in meters.items()},
         "random": _random_state(),
@@ -46,10 +39,7 @@ def restore_state(state: dict[str, Any], step: OptimizerStep, meters: dict[str, 
     try:
         step.network.load_state_dict(state["network"])
         step.head.load_state_dict(state["head"])
-        optimizer = state["optimizer"]
-        if isinstance(step.head, ShardedHead):
-            optimizer = cut_optimizer(optimizer, step.head, step.optimizer.defaults.get("block_size", 1))
-        step.optimizer.load_state_dict(optimizer)
+        step.head.load_optimizer_state(step.optimizer, state["optimizer"])
         step.scaler.load_state_dict(state["scaler"])
     except (RuntimeError, ValueError, KeyError) as error:
         reason = " ".join(str(error).split())[:300]

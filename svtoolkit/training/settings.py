@@ -1,10 +1,11 @@
-"""Numbers of a configuration that would do harm before anything else refuses them."""
+"""Checks of numbers that must happen before anything is allocated or written, and before torch is imported."""
 
 from __future__ import annotations
 
 from functools import reduce
 
 from svtoolkit.config import TrainConfig, TrainerConfig
+from svtoolkit.crops.sampler import BatchSampler, share_of
 from svtoolkit.errors import UserError
 
 LARGEST_SEED = 2**32 - 1
@@ -16,6 +17,7 @@ _SMALLEST = {
     "data.shuffle_shards": 1,
     "validation.speakers": 0,
     "validation.every_epochs": 1,
+    "trainer.devices": 1,
     "trainer.epochs": 1,
     "trainer.batch_size": 1,
     "trainer.threads": 1,
@@ -30,7 +32,7 @@ _SMALLEST = {
 
 
 def check_settings(config: TrainConfig, processes: int = 1) -> None:
-    """Refuse numbers out of range, and what so many processes cannot do.
+    """Refuse numbers out of range, and what this number of processes cannot do.
 
     Raises:
         UserError: names the key, what was found and what was expected.
@@ -44,15 +46,17 @@ def check_settings(config: TrainConfig, processes: int = 1) -> None:
     for key in ("loss.shard", "trainer.sync_batch_norm"):
         if processes == 1 and reduce(getattr, key.split("."), config):
             raise UserError(f"{key}=true needs several devices, and this run has one; leave it at false")
+    if config.trainer.sync_batch_norm and config.trainer.device == "cpu":
+        raise UserError("trainer.sync_batch_norm=true needs CUDA, and trainer.device is cpu; leave it at false")
     clip = config.trainer.gradient_clip
     if clip is not None and not clip > 0:
         raise UserError(f"trainer.gradient_clip is {clip}, expected a norm above 0, or null for none")
+    batch_size = config.trainer.batch_size
+    micro_batch = micro_batch_of(config.trainer, share_of(batch_size, processes))
+    BatchSampler(batch_size, batch_size=batch_size, micro_batch=micro_batch, seed=config.seed, processes=processes)
 
 
 def micro_batch_of(trainer: TrainerConfig, share: int) -> int:
-    """Crops that are in memory at once on a device whose share of a step is so many.
-
-    What is set for one card may be more than the share of one of several: then it is the share.
-    """
+    """Crops in memory at once on a device, from its share of an effective batch: at most that share."""
     wanted = trainer.micro_batch
     return share if wanted is None or share < wanted <= trainer.batch_size else wanted

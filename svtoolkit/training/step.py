@@ -1,4 +1,4 @@
-"""One optimizer step: micro-batches in, an update (or a reasoned refusal to update) out."""
+"""One optimizer step: micro-batches in, an update out, or the reason why there was none."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.amp import GradScaler
 
 from svtoolkit.augmentation.augmenter import UNCHANGED, Augmenter
 from svtoolkit.augmentation.spec_augment import SpecAugment
 from svtoolkit.crops.crop import CropBatch
-from svtoolkit.distributed.replication import build_learner
-from svtoolkit.distributed.sharded_head import ShardedHead
-from svtoolkit.distributed.sharding import build_scaler, clip_gradient
+from svtoolkit.device import autocast
+from svtoolkit.distributed.replication import Replicas
 from svtoolkit.distributed.world import ALONE, World
 from svtoolkit.features import FrontEnd
-from svtoolkit.losses import ClassificationHead
+from svtoolkit.losses import Head
 from svtoolkit.training.meters import Meter
 
 
@@ -41,15 +39,15 @@ class OptimizerStep:
     """Gradient of the mean loss over the effective batch, whatever number of micro-batches and processes it comes in.
 
     A step whose loss or gradient is not finite changes nothing: neither weights nor optimizer state nor BatchNorm
-    statistics. Under fp16 an overflow of the scaled gradient is the scaler's business: it skips and lowers its scale,
-    until nothing is left to lower.
+    statistics. Under fp16 an overflow of the scaled gradient is left to the scaler: it skips the update and lowers its
+    scale, until it cannot be lowered any more.
     """
 
     def __init__(
         self,
         front_end: FrontEnd,
         network: nn.Module,
-        head: ClassificationHead | ShardedHead,
+        head: Head,
         optimizer: torch.optim.Optimizer,
         spec_augment: SpecAugment,
         *,
@@ -74,9 +72,8 @@ class OptimizerStep:
         self.world = world
         self.gradient_clip = float("inf") if gradient_clip is None else gradient_clip
         self.parameters = [p for module in (network, head) for p in module.parameters() if p.requires_grad]
-        is_sharded, is_scaled = isinstance(head, ShardedHead), precision == "fp16"
-        self.scaler = build_scaler(device, is_scaled) if is_sharded else GradScaler(device.type, enabled=is_scaled)
-        self.learner = build_learner(network, head, world, device, precision)
+        self.scaler = head.build_scaler(device, enabled=precision == "fp16")
+        self.replicas = Replicas(network, head, world)
 
     def __call__(self, batches: Iterator[CropBatch]) -> StepResult:
         begin = time.perf_counter()
@@ -88,44 +85,44 @@ class OptimizerStep:
             batch = next(batches)
             meter.waiting += time.perf_counter() - asked
             seen += batch.entries.tolist()
-            with nullcontext() if number + 1 == self.accumulation else self.learner.no_sync():
-                losses = self._backward(batch, meter)
+            is_last = number + 1 == self.accumulation
+            with nullcontext() if is_last else self.replicas.no_sync():
+                losses = self._add_gradient(batch.to(self.device), meter)
             nonfinite += _nonfinite_entries(batch, losses.cpu())
-        totals = self.world.total({**asdict(meter), "nonfinite": len(nonfinite)})
-        is_lost = totals["nonfinite"] > 0
-        if not is_lost and not self._update():
-            is_lost, nonfinite = True, seen
-        if is_lost:
-            nonfinite = self.world.gather(nonfinite)
-            with torch.no_grad():
-                for buffer, before in zip(self.network.buffers(), buffers, strict=True):
-                    buffer.copy_(before)
+        totals = self.world.all_reduce_sum({**asdict(meter), "nonfinite": len(nonfinite)})
+        is_skipped = totals["nonfinite"] > 0
+        if not is_skipped and not self._update():
+            is_skipped, nonfinite = True, seen
+        if is_skipped:
+            nonfinite = self.world.all_gather(nonfinite)
+            self._restore(buffers)
         meter = Meter.of(totals)
         meter.seconds = self.world.size * (time.perf_counter() - begin)
         return StepResult(meter, nonfinite)
 
-    def _backward(self, batch: CropBatch, meter: Meter) -> Tensor:
-        """Add the gradient of a micro-batch; returns its losses, (micro_batch,)."""
-        batch = batch.to(self.device)
+    def _add_gradient(self, batch: CropBatch, meter: Meter) -> Tensor:
+        """Forward, loss, backward of a micro-batch; returns its losses, (micro_batch,)."""
         with torch.no_grad():
             waveforms = batch.waveforms
             if batch.changes:
                 waveforms = self.augmenter.apply(waveforms, batch.changes)
             features = self.spec_augment.apply(self.front_end(waveforms), batch.masks)
-        output = self.learner(features, batch.labels)
-        # Replicas share the mean of their gradients: that of the sum of their losses is as many times larger.
-        self.scaler.scale(output.losses.sum() * self.world.size / self.batch_size).backward()
-        losses = output.losses.detach()
-        meter.loss += float(losses.sum())
+        with autocast(self.device, self.precision):
+            embeddings = self.replicas.network(features)
+        output = self.replicas.head(embeddings, batch.labels)  # in float32
+        # Replicas average their gradients; the mean loss over all crops needs their sum.
+        loss = output.losses.sum() * self.world.size / self.batch_size
+        self.scaler.scale(loss).backward()
+        meter.loss += float(output.losses.detach().sum())
         meter.correct += int(output.correct.sum())
         meter.correct_no_margin += int(output.correct_no_margin.sum())
         meter.crops += len(batch.labels)
-        return losses
+        return output.losses.detach()
 
     def _update(self) -> bool:
-        """Clip and step; False where the gradient is not finite and a lower scale cannot help."""
+        """Clip and update; False where the gradient is not finite and a lower scale cannot help."""
         self.scaler.unscale_(self.optimizer)
-        norm = clip_gradient(self.network.parameters(), self.head, self.gradient_clip)
+        norm = self.head.clip_grad_norm_(self.network.parameters(), self.gradient_clip)
         if not torch.isfinite(norm) and self.scaler.get_scale() <= 1.0:  # without a scaler it is 1
             self.scaler.update()
             return False
@@ -133,11 +130,17 @@ class OptimizerStep:
         self.scaler.update()
         return True
 
+    def _restore(self, buffers: list[Tensor]) -> None:
+        """BatchNorm statistics as they were before a step that is skipped."""
+        with torch.no_grad():
+            for buffer, before in zip(self.network.buffers(), buffers, strict=True):
+                buffer.copy_(before)
+
 
 def _nonfinite_entries(batch: CropBatch, losses: Tensor) -> list[int]:
     """Entries to blame for losses that are not finite; empty where all are."""
-    lost = ~torch.isfinite(losses)
-    if not lost.any():
+    bad_losses = ~torch.isfinite(losses)
+    if not bad_losses.any():
         return []
-    heard = ~torch.isfinite(batch.waveforms).all(dim=1)
-    return batch.entries[heard if heard.any() else lost].tolist()
+    bad_waveforms = ~torch.isfinite(batch.waveforms).all(dim=1)
+    return batch.entries[bad_waveforms if bad_waveforms.any() else bad_losses].tolist()

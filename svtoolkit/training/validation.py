@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+from svtoolkit.config import TrainConfig
+from svtoolkit.crops.manifest import Manifest
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.trials import make_trials, write_trials
 from svtoolkit.errors import UserError
+from svtoolkit.runs.exp_dir import VALIDATION
 from svtoolkit.scoring.cosine import EmbeddingTable, cosine_scores
 from svtoolkit.scoring.extraction import EmbeddingExtractor
 from svtoolkit.scoring.metrics import equal_error_rate, min_dcf
+from svtoolkit.training.step import OptimizerStep
 
 
-class Validation:
+class HeldOutValidation:
     """Held-out speakers and their trials.
 
     Args:
@@ -45,3 +50,26 @@ class Validation:
         eer, _ = equal_error_rate(scores, self.trials.target)
         dcf, _ = min_dcf(scores, self.trials.target, p_target=0.05)
         return {"validation_eer": eer, "validation_min_dcf": dcf}
+
+
+def build_validation(
+    config: TrainConfig, held_out: Manifest | None, step: OptimizerStep
+) -> Callable[[], dict[str, float]] | None:
+    """Validation of the step's network as it is when this is called; None without held-out speakers."""
+    if held_out is None:
+        return None
+    validation = HeldOutValidation(
+        held_out.kaldi_dir(),
+        targets_per_speaker=config.validation.targets_per_speaker,
+        seed=config.seed,
+        folder=Path(config.exp_dir) / VALIDATION,
+    )
+    extractor = EmbeddingExtractor(
+        step.network,
+        step.front_end,
+        step.device,
+        channel=config.data.channel,
+        resample=config.data.resample,
+        num_workers=max(1, config.data.num_workers),
+    )
+    return lambda: validation.run(extractor)

@@ -38,7 +38,7 @@ def shown(monkeypatch, capsys, memory: StepMemory, **changes) -> str:
 def test_the_table(monkeypatch, capsys):
     assert shown(monkeypatch, capsys, step_memory()).splitlines() == [
         "resnet34, store activations, fp32, loss=aam over 17982 classes, optim=sgd: a step on 9 x 200 frames of 80 "
-        "bins, foreseen",
+        "bins, predicted",
         "",
         "MiB               at the peak    share      highest",
         "weights                 128.0    5.7 %        128.0",
@@ -65,10 +65,10 @@ def test_one_utterance(monkeypatch, capsys):
     )
 
 
-def test_what_a_card_says(monkeypatch, capsys):
+def test_what_a_gpu_says(monkeypatch, capsys):
     out = shown(monkeypatch, capsys, step_memory(AllocatorPeak(2300 * MIB, 2400 * MIB)))
     assert ", measured\n" in out
-    assert "CUDA's allocator: 2300.0 MiB handed out at its peak, 2400.0 MiB taken from the card\n" in out
+    assert "CUDA's allocator: 2300.0 MiB handed out at its peak, 2400.0 MiB taken from the GPU\n" in out
 
 
 def test_the_data(monkeypatch, capsys):
@@ -80,7 +80,7 @@ def test_the_data(monkeypatch, capsys):
     assert data["step_of_one_utterance"]["phase_peaks"]["backward"] == 448 * MIB
 
 
-def test_a_step_foreseen_as_table_and_as_data(capsys):
+def test_a_step_predicted_as_table_and_as_data(capsys):
     assert main(QUICK) == 0
     table = capsys.readouterr().out
     assert main([*QUICK, "format=json"]) == 0
@@ -115,8 +115,8 @@ def test_one_of_several_devices(capsys):
     assert main([*QUICK, *words]) == 0
     table = capsys.readouterr().out
     assert table.startswith(
-        "resnet10, store activations, fp32, loss=aam over 50 classes in 4 shares, optim=sgd: a step of one of 4 "
-        "devices on 4 x 40 frames of 80 bins, foreseen\n"
+        "resnet10, store activations, fp32, loss=aam over 50 classes in 4 shards, optim=sgd: a step of one of 4 "
+        "devices on 4 x 40 frames of 80 bins, predicted\n"
     )
     assert re.search(r"^buckets +\d", table, re.MULTILINE)
     sizes = []
@@ -132,7 +132,7 @@ def test_one_of_several_devices(capsys):
 def test_the_progress_bar_is_for_those_who_wait(capsys, monkeypatch):
     assert main(QUICK) == 0
     patient = capsys.readouterr()
-    monkeypatch.setattr(command, "PATIENCE", 0)
+    monkeypatch.setattr(command, "BAR_DELAY", 0)
     assert main(QUICK) == 0
     impatient = capsys.readouterr()
     assert impatient.out == patient.out
@@ -144,8 +144,8 @@ def test_the_progress_bar_is_for_those_who_wait(capsys, monkeypatch):
     ("words", "message"),
     [
         (["format=xml"], "format is 'xml', expected table or json"),
-        (["loss.shard=true"], "loss.shard=true needs several devices to share the classes among, and devices is 1; say "
-                              "how many there are"),
+        (["loss.shard=true"], "loss.shard=true needs several devices to divide the classes among, and devices is 1; "
+                              "set devices=N"),
         (["devices=0"], "devices is 0, expected 1 or more"),
         (["frames=0"], "frames is 0, expected 1 or more"),
         (["precision=half"], "precision is 'half', expected one of fp32, bf16, fp16"),

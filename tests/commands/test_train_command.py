@@ -56,7 +56,7 @@ def test_a_refused_run_leaves_no_command(tmp_path, exp_dir, words, capsys):
 def test_a_signal_is_the_exit_status_and_the_command_is_kept(tmp_path, words, monkeypatch, capsys):
     monkeypatch.setattr(command, "launch", lambda config: int(signal.SIGTERM))
     assert main(words) == 143
-    assert capsys.readouterr().out == "stopped by signal 15, state saved; the same command goes on from here\n"
+    assert capsys.readouterr().out == "stopped by signal 15, state saved; the same command resumes from here\n"
     assert (tmp_path / "exp" / "logs" / "commands.txt").read_text().startswith("svt train model=resnet10 ")
 
 

@@ -15,9 +15,8 @@ import torch.multiprocessing as mp
 from tiny_runs import tiny_config
 
 from svtoolkit.config import TrainConfig
-from svtoolkit.distributed.sharded_head import ShardedHead
-from svtoolkit.distributed.sharding import whole_head
-from svtoolkit.distributed.world import ALONE, CPU, Place, World, joined
+from svtoolkit.distributed.rank import Rank
+from svtoolkit.distributed.world import ALONE, CPU, World, process_group
 from svtoolkit.training.experiment import Experiment
 
 pytestmark = pytest.mark.skipif(
@@ -26,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 
 
 class Division(NamedTuple):
-    """Of an effective batch of 8: processes, crops that each has in memory at once, and whether they share the head."""
+    """Of an effective batch of 8: processes, crops that each has in memory at once, and whether the head is sharded."""
 
     processes: int
     micro_batch: int
@@ -39,7 +38,7 @@ DIVISIONS = {
     "4 x 2": Division(4, 2),
     "1 x 4 accumulated": Division(1, 2),
     "2 x 2 accumulated": Division(2, 2),
-    "4 x 2 and the head in shares": Division(4, 2, shard=True),
+    "4 x 2 and a sharded head": Division(4, 2, shard=True),
 }
 
 
@@ -61,11 +60,10 @@ def trained(config: TrainConfig, world: World) -> dict[str, torch.Tensor]:
     assert experiment.loop.run(batches, None) is None
     batches.close()
     assert experiment.loop.nonfinite_steps == 0
-    head = experiment.step.head
-    whole = whole_head(head) if isinstance(head, ShardedHead) else head.state_dict()
+    whole = experiment.step.head.gather_head_state()
     named = {**dict(experiment.step.network.named_parameters()), **{f"head.{name}": whole[name] for name in whole}}
-    if isinstance(head, ShardedHead) and not world.is_first:
-        del named["head.weight"]  # the first process has put it together
+    if config.loss.shard and not world.is_first:
+        del named["head.weight"]  # the first process has gathered it
     return named
 
 
@@ -83,7 +81,7 @@ def work(rank: int, ports: Sequence[int], speech: Path, folder: Path) -> None:
             weights = trained(config, ALONE)
         else:
             os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-            with joined(Place(rank, size, rank, size), CPU, name) as world:
+            with process_group(Rank(rank, size, rank, size), CPU, name) as world:
                 weights = trained(config, world)
         torch.save(weights, folder / f"{name}, process {rank}.pt")
 

@@ -1,4 +1,4 @@
-"""The foreseen memory of one of several devices, against that of a real step of two processes and by hand."""
+"""The predicted memory of one of several devices, against that of a real step of two processes and by hand."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from predictions import predict_once
 from tiny_runs import tiny_config
 
 from svtoolkit.augmentation.spec_augment import SpecAugment
@@ -27,7 +28,8 @@ from svtoolkit.config import (
     SGDConfig,
 )
 from svtoolkit.crops.crop import CropBatch
-from svtoolkit.distributed.world import CPU, Place, World, joined
+from svtoolkit.distributed.rank import Rank
+from svtoolkit.distributed.world import CPU, World, process_group
 from svtoolkit.errors import UserError
 from svtoolkit.features import build_front_end
 from svtoolkit.memory.ledger import MemoryLedger
@@ -35,7 +37,7 @@ from svtoolkit.memory.measurement import _tensors_of_optimizer
 from svtoolkit.memory.step_report import MemoryReport
 from svtoolkit.planning.assembly import build_trainable
 from svtoolkit.planning.memory_prediction import predict_memory
-from svtoolkit.training.fitting import try_pass, ways_out
+from svtoolkit.training.fitting import suggestions, try_pass
 from svtoolkit.training.step import OptimizerStep
 
 needs_gloo = pytest.mark.skipif(
@@ -45,9 +47,9 @@ needs_gloo = pytest.mark.skipif(
 FRAMES, BINS, CROPS, CLASSES = 40, 24, 4, 3001
 CASES = {
     "whole, sgd": (False, SGDConfig()),
-    "shares, sgd": (True, SGDConfig()),
-    "shares, adamw": (True, AdamWConfig()),
-    "shares, sgd_8bit": (True, SGD8bitConfig(backend="torch")),
+    "sharded, sgd": (True, SGDConfig()),
+    "sharded, adamw": (True, AdamWConfig()),
+    "sharded, sgd_8bit": (True, SGD8bitConfig(backend="torch")),
 }
 
 
@@ -117,13 +119,13 @@ def peaks_of(config: MemoryCommandConfig, world: World) -> dict[str, int]:
 def work(rank: int, port: int, folder: Path) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
-    with joined(Place(rank, 2, rank, 2), CPU, "the test") as world:
+    with process_group(Rank(rank, 2, rank, 2), CPU, "the test") as world:
         results: dict[str, Any] = {
             name: peaks_of(command(shard=shard, optim=optim), world) for name, (shard, optim) in CASES.items()
         }
         if rank == 0:
             results["in a run"] = predict_memory(command(shard=True)).whole.peak_bytes
-        world.wait()
+        world.barrier()
     torch.save(results, folder / f"{rank}.pt")
 
 
@@ -150,20 +152,20 @@ def forward_peak(report: MemoryReport) -> int:
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_what_one_of_two_processes_takes(name, measured):
     shard, optim = CASES[name]
-    foreseen = predict_memory(command(shard=shard, optim=optim)).whole.peak_bytes
-    assert foreseen == pytest.approx(measured[name]["step"], rel=0.01)
+    predicted = predict_once(command(shard=shard, optim=optim)).whole.peak_bytes
+    assert predicted == pytest.approx(measured[name]["step"], rel=0.01)
 
 
 @needs_gloo
 @pytest.mark.parametrize("name", CASES)
 def test_trying_a_batch_takes_no_less_than_a_step(name, measured):
-    """Of a head in shares it compares as many crops as there will be; 8-bit state, which is little, is left out."""
+    """A sharded head compares as many crops as there will be; 8-bit state, which is little, is left out."""
     assert measured[name]["try"] > (0.95 if "8bit" in name else 1.0) * measured[name]["step"]
 
 
 @needs_gloo
 def test_it_can_be_asked_for_within_a_run_of_several_processes(measured):
-    assert measured["in a run"] == predict_memory(command(shard=True)).whole.peak_bytes
+    assert measured["in a run"] == predict_once(command(shard=True)).whole.peak_bytes
     assert not dist.is_initialized()
 
 
@@ -171,8 +173,8 @@ def test_by_hand():
     """docs/scale.md: what belongs to the weights is divided by the devices, and the logits are those of all crops."""
     classes, dim, devices = 80_000, 64, 8
     settings = {"num_classes": classes, "devices": devices}
-    whole, shares = (predict_memory(command(shard=shard, **settings)).whole for shard in (False, True))
-    network = predict_memory(command(shard=False, num_classes=1)).whole.at_peak["weights"] - 4 * dim
+    whole, shares = (predict_once(command(shard=shard, **settings)).whole for shard in (False, True))
+    network = predict_once(command(shard=False, num_classes=1)).whole.at_peak["weights"] - 4 * dim
     head = 4 * classes * dim
     for kind in ("weights", "gradients", "optimizer_state"):
         assert whole.highest[kind] == network + head
@@ -180,7 +182,7 @@ def test_by_hand():
     assert whole.highest["buckets"] == network + head
     assert shares.highest["buckets"] == network
     logits = 4 * CROPS * devices * (classes // devices)
-    fewer = predict_memory(command(shard=True, num_classes=classes // 2, devices=devices)).whole
+    fewer = predict_once(command(shard=True, num_classes=classes // 2, devices=devices)).whole
     kept, forward = (2 * (of(shares) - of(fewer)) for of in (stored, forward_peak))
     norms = 2 * 4 * classes // devices  # of the rows: as they are, and with a floor
     assert kept == head // devices + norms + 2 * logits  # normalised weights, and two copies of the logits
@@ -188,11 +190,11 @@ def test_by_hand():
 
 
 def test_one_device_has_no_buckets():
-    assert predict_memory(command(shard=False, devices=1)).whole.highest["buckets"] == 0
+    assert predict_once(command(shard=False, devices=1)).whole.highest["buckets"] == 0
 
 
 def test_an_utterance_more_is_one_more_on_every_device():
-    two, eight = (predict_memory(command(shard=True, num_classes=80_000, devices=devices)) for devices in (2, 8))
+    two, eight = (predict_once(command(shard=True, num_classes=80_000, devices=devices)) for devices in (2, 8))
     assert two.bytes_per_utterance == pytest.approx(eight.bytes_per_utterance, rel=0.01)
 
 
@@ -202,11 +204,11 @@ def test_an_utterance_more_is_one_more_on_every_device():
         ({"devices": 0}, "devices is 0, expected 1 or more"),
         (
             {"devices": 1},
-            r"loss\.shard=true needs several devices to share the classes among, and devices is 1; say how",
+            r"loss\.shard=true needs several devices .* devices is 1; set devices=N",
         ),
         (
             {"num_classes": 1},
-            r"1 classes \(speakers x speeds\) cannot be shared by 2 processes; set loss\.shard=false, or",
+            r"1 classes .* cannot be divided among 2 processes; set loss\.shard=false",
         ),
     ],
 )
@@ -216,23 +218,23 @@ def test_what_cannot_be_is_refused(changes, says):
     assert not dist.is_initialized()
 
 
-def test_ways_out_of_a_run_are_those_of_its_devices(tmp_path):
+def test_suggestions_for_a_run_are_for_its_devices(tmp_path):
     config = tiny_config(tmp_path, tmp_path, loss__shard=True, trainer__precision="bf16")
-    peaks = dict(ways_out(config, 8, CLASSES, World(size=4)))
+    peaks = dict(suggestions(config, 8, CLASSES, World(size=4)))
     assert list(peaks) == ["trainer.micro_batch=2", "optim=sgd_8bit"]
     step = replace(
         command(shard=True, batch_size=2, devices=4), precision="bf16", model=config.model, loss=config.loss,
     )  # fmt: skip
-    assert peaks["trainer.micro_batch=2"] == predict_memory(step).whole.peak_bytes
+    assert peaks["trainer.micro_batch=2"] == predict_once(step).whole.peak_bytes
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 @pytest.mark.parametrize("shard", [False, True])
-def test_a_card_takes_what_is_foreseen(shard):
+def test_a_gpu_takes_what_is_predicted(shard):
     settings = {"batch_size": 32, "frames": 200, "num_classes": 200_000, "devices": 4}
-    foreseen, measured = (
+    predicted, measured = (
         predict_memory(command(shard=shard, device=device, **settings)).whole for device in ("cpu", "cuda")
     )
-    assert foreseen.peak_bytes == pytest.approx(measured.peak_bytes, rel=0.02)
+    assert predicted.peak_bytes == pytest.approx(measured.peak_bytes, rel=0.02)
     assert measured.allocator is not None
     assert measured.allocator.allocated_bytes == pytest.approx(measured.peak_bytes, rel=0.1)

@@ -1,4 +1,4 @@
-"""A head in shares against the whole one: two and three processes, gloo, on the CPU."""
+"""A sharded head against the whole one: two and three processes, gloo, on the CPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from svtoolkit.distributed.sharded_head import ShardedHead, share_classes
+from svtoolkit.distributed.class_shards import shard_classes
+from svtoolkit.distributed.sharded_head import ShardedHead
 from svtoolkit.errors import UserError
 from svtoolkit.losses import ClassificationHead, build_head
 
@@ -31,7 +32,7 @@ LABELS = {"of all": None, "of the first": 0, "of the last": -1}
 
 
 class DistanceHead(ClassificationHead):
-    """A head that nobody has written yet: minus the squared distance to a class, made larger by a margin's share."""
+    """A head that nobody has written yet: minus the squared distance to a class, made larger by the margin."""
 
     def similarities(self, embeddings: Tensor) -> Tensor:
         return -torch.cdist(embeddings, self.weight).square()
@@ -40,7 +41,7 @@ class DistanceHead(ClassificationHead):
         return target * (1.0 + self.margin)
 
 
-def whole_head(name: str, num_classes: int, dtype: torch.dtype) -> ClassificationHead:
+def build_whole(name: str, num_classes: int, dtype: torch.dtype) -> ClassificationHead:
     torch.manual_seed(num_classes)
     if name == "distance":
         head: ClassificationHead = DistanceHead(DIM, num_classes, scale=2.0)
@@ -69,11 +70,11 @@ def encoder(dtype: torch.dtype) -> Tensor:
     return torch.randn(DIM, DIM, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
 
 
-def in_shares(rank: int, size: int, name: str, num_classes: int, which: str, dtype: torch.dtype) -> dict[str, Any]:
+def step_of_shard(rank: int, size: int, name: str, num_classes: int, which: str, dtype: torch.dtype) -> dict[str, Any]:
     """One step of one process, in the convention of replicas: its loss x processes / batch, gradients averaged."""
-    share = share_classes(num_classes, rank=rank, size=size)
-    margin = (whole := whole_head(name, num_classes, dtype)).margin
-    head = ShardedHead(whole, share)
+    shard = shard_classes(num_classes, rank=rank, size=size)
+    margin = (whole := build_whole(name, num_classes, dtype)).margin
+    head = ShardedHead(whole, shard)
     head.margin = margin
     inputs, labels = (part[rank * CROPS : (rank + 1) * CROPS] for part in crops(size, num_classes, which, dtype))
     weight = encoder(dtype)
@@ -84,7 +85,7 @@ def in_shares(rank: int, size: int, name: str, num_classes: int, which: str, dty
     assert weight.grad is not None
     dist.all_reduce(weight.grad)
     return {
-        "share": (share.start, share.stop),
+        "shard": (shard.start, shard.stop),
         "output": tuple(part.detach() for part in output),
         "embeddings": embeddings.grad,
         "encoder": weight.grad / size,
@@ -94,7 +95,7 @@ def in_shares(rank: int, size: int, name: str, num_classes: int, which: str, dty
 
 def at_once(size: int, name: str, num_classes: int, which: str, dtype: torch.dtype) -> dict[str, Any]:
     """The same step of one process with the whole head on the whole batch."""
-    head, weight = whole_head(name, num_classes, dtype), encoder(dtype)
+    head, weight = build_whole(name, num_classes, dtype), encoder(dtype)
     inputs, labels = crops(size, num_classes, which, dtype)
     embeddings = inputs @ weight
     embeddings.retain_grad()
@@ -109,7 +110,7 @@ def at_once(size: int, name: str, num_classes: int, which: str, dtype: torch.dty
 
 
 def cases(size: int) -> list[tuple[str, int, str, torch.dtype]]:
-    """Numbers of classes that the processes cannot share equally, and one class each."""
+    """Numbers of classes that the processes cannot divide equally, and one class each."""
     everything = [(name, 7, "of all", dtype) for name in NAMES for dtype in DTYPES]
     one_side = [("aam", 7, which, torch.float64) for which in LABELS]
     return everything + one_side + [("aam", size, "of all", torch.float64), ("am", 11, "of all", torch.float32)]
@@ -121,7 +122,7 @@ def by_torch(rank: int, size: int) -> tuple[list[Tensor], list[Tensor]]:
     from torch.distributed.tensor import DTensor, Shard
     from torch.distributed.tensor.parallel import loss_parallel
 
-    head = ShardedHead(whole_head("softmax", 4 * size, torch.float64), share_classes(4 * size, rank=rank, size=size))
+    head = ShardedHead(build_whole("softmax", 4 * size, torch.float64), shard_classes(4 * size, rank=rank, size=size))
     inputs, labels = crops(size, 4 * size, "of all", torch.float64)
     logits = head.local.similarities(inputs).detach().requires_grad_()
     sharded = DTensor.from_local(logits, init_device_mesh("cpu", (size,)), [Shard(1)], run_check=False)
@@ -140,7 +141,7 @@ def by_torch(rank: int, size: int) -> tuple[list[Tensor], list[Tensor]]:
 def under_autocast(rank: int, size: int) -> tuple[Tensor, Tensor]:
     inputs, labels = crops(size, 7, "of all", torch.bfloat16)
     own = slice(rank * CROPS, (rank + 1) * CROPS)
-    head = ShardedHead(whole_head("aam", 7, torch.float32), share_classes(7, rank=rank, size=size))
+    head = ShardedHead(build_whole("aam", 7, torch.float32), shard_classes(7, rank=rank, size=size))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = head(inputs[own], labels[own]).losses.detach()
     return inside, head(inputs[own].float(), labels[own]).losses.detach()
@@ -148,17 +149,17 @@ def under_autocast(rank: int, size: int) -> tuple[Tensor, Tensor]:
 
 def with_a_broken_weight(rank: int, size: int, value: float) -> Tensor:
     """Losses where the last class, which one process has, is not finite."""
-    head = whole_head("softmax", 7, torch.float32)
+    head = build_whole("softmax", 7, torch.float32)
     with torch.no_grad():
         head.weight[-1] = value
     inputs, labels = crops(size, 7, "of the first", torch.float32)
     own = slice(rank * CROPS, (rank + 1) * CROPS)
-    return ShardedHead(head, share_classes(7, rank=rank, size=size))(inputs[own], labels[own]).losses.detach()
+    return ShardedHead(head, shard_classes(7, rank=rank, size=size))(inputs[own], labels[own]).losses.detach()
 
 
 def ties(rank: int, size: int) -> tuple[list[bool], list[bool]]:
     """Hits of embeddings of zeros, which are as far from one class as from any other."""
-    head = ShardedHead(whole_head("aam", 7, torch.float32), share_classes(7, rank=rank, size=size))
+    head = ShardedHead(build_whole("aam", 7, torch.float32), shard_classes(7, rank=rank, size=size))
     labels = torch.arange(size * CROPS)[rank * CROPS : (rank + 1) * CROPS] % 7
     output = head(torch.zeros(CROPS, DIM), labels)
     return output.correct.tolist(), output.correct_no_margin.tolist()
@@ -171,7 +172,7 @@ def work(rank: int, size: int, port: int, folder: str) -> None:
     dist.init_process_group("gloo", rank=rank, world_size=size)
     try:
         results = {
-            "steps": {case: in_shares(rank, size, *case) for case in cases(size)},
+            "steps": {case: step_of_shard(rank, size, *case) for case in cases(size)},
             "by torch": by_torch(rank, size),
             "autocast": under_autocast(rank, size),
             "broken": [with_a_broken_weight(rank, size, value) for value in (float("nan"), float("inf"))],
@@ -183,9 +184,9 @@ def work(rank: int, size: int, port: int, folder: str) -> None:
 
 
 @pytest.fixture(scope="module", params=[2, 3])
-def shares(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each process found."""
-    folder = tmp_path_factory.mktemp("shares")
+    folder = tmp_path_factory.mktemp("shards")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -194,10 +195,10 @@ def shares(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @needs_gloo
-def test_losses_hits_and_gradients_are_those_of_the_whole_head(shares):
-    size = len(shares)
+def test_losses_hits_and_gradients_are_those_of_the_whole_head(shards):
+    size = len(shards)
     for case in cases(size):
-        found, expected = [share["steps"][case] for share in shares], at_once(size, *case)
+        found, expected = [shard["steps"][case] for shard in shards], at_once(size, *case)
         tolerance = {torch.float32: {"rtol": 2e-5, "atol": 1e-5}, torch.float64: {"rtol": 1e-12, "atol": 1e-13}}
         close = {**tolerance[case[-1]], "msg": lambda text, case=case: f"{case}: {text}"}
         losses, *hits = (torch.cat(parts) for parts in zip(*(each["output"] for each in found), strict=True))
@@ -208,70 +209,70 @@ def test_losses_hits_and_gradients_are_those_of_the_whole_head(shares):
         torch.testing.assert_close(embeddings, expected["embeddings"], **close)
         for each in found:
             torch.testing.assert_close(each["encoder"], expected["encoder"], **close)
-            start, stop = each["share"]
+            start, stop = each["shard"]
             assert each["head"].keys() == expected["head"].keys()
             for name, gradient in each["head"].items():
                 torch.testing.assert_close(gradient, expected["head"][name][start:stop], **close)
 
 
 @needs_gloo
-def test_the_cases_have_hits_and_misses_on_both_sides_of_the_margin(shares):
+def test_the_cases_have_hits_and_misses_on_both_sides_of_the_margin(shards):
     """Otherwise they would show nothing."""
-    outputs = [at_once(len(shares), *case)["output"] for case in cases(len(shares))]
+    outputs = [at_once(len(shards), *case)["output"] for case in cases(len(shards))]
     for hits in (torch.cat([output[1] for output in outputs]), torch.cat([output[2] for output in outputs])):
         assert 0.1 < hits.double().mean() < 0.9
     assert any((output[1] != output[2]).any() for output in outputs)
 
 
 @needs_gloo
-def test_the_cross_entropy_is_that_of_loss_parallel(shares):
-    for share in shares:
-        for theirs, ours in zip(*share["by torch"], strict=True):
+def test_the_cross_entropy_is_that_of_loss_parallel(shards):
+    for shard in shards:
+        for theirs, ours in zip(*shard["by torch"], strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-13)
 
 
 @needs_gloo
-def test_autocast_changes_nothing(shares):
-    for share in shares:
-        inside, outside = share["autocast"]
+def test_autocast_changes_nothing(shards):
+    for shard in shards:
+        inside, outside = shard["autocast"]
         assert inside.dtype == torch.float32
         assert torch.equal(inside, outside)
 
 
 @needs_gloo
-def test_a_weight_that_is_not_finite_is_noticed_by_all(shares):
-    for share in shares:
-        for losses in share["broken"]:
+def test_a_weight_that_is_not_finite_is_noticed_by_all(shards):
+    for shard in shards:
+        for losses in shard["broken"]:
             assert not losses.isfinite().any()
 
 
 @needs_gloo
-def test_of_equals_the_first_class_wins(shares):
-    whole = whole_head("aam", 7, torch.float32)
-    labels = torch.arange(len(shares) * CROPS) % 7
+def test_of_equals_the_first_class_wins(shards):
+    whole = build_whole("aam", 7, torch.float32)
+    labels = torch.arange(len(shards) * CROPS) % 7
     expected = whole(torch.zeros(len(labels), DIM), labels)
     for number, hits in enumerate((expected.correct, expected.correct_no_margin)):
-        assert [hit for share in shares for hit in share["ties"][number]] == hits.tolist()
+        assert [hit for shard in shards for hit in shard["ties"][number]] == hits.tolist()
     assert expected.correct_no_margin.tolist() == (labels == 0).tolist()
 
 
 @given(num_classes=st.integers(1, 500), size=st.integers(1, 9), multiple=st.integers(1, 20))
-def test_shares_are_all_classes_in_turn(num_classes, size, multiple):
+def test_shards_are_all_classes_in_turn(num_classes, size, multiple):
     if -(-num_classes // multiple) < size:
-        with pytest.raises(UserError, match=rf"{num_classes} classes .* cannot be shared by {size} processes.*fewer"):
-            share_classes(num_classes, rank=0, size=size, multiple=multiple)
+        with pytest.raises(UserError, match=rf"{num_classes} classes .* among {size} processes.*fewer"):
+            shard_classes(num_classes, rank=0, size=size, multiple=multiple)
         return
-    shares = [share_classes(num_classes, rank=rank, size=size, multiple=multiple) for rank in range(size)]
-    assert [row for share in shares for row in range(share.start, share.stop)] == list(range(num_classes))
-    assert all(share.start % multiple == 0 and share.stop > share.start for share in shares)
-    lengths = [-(-(share.stop - share.start) // multiple) for share in shares]
+    shards = [shard_classes(num_classes, rank=rank, size=size, multiple=multiple) for rank in range(size)]
+    assert [row for shard in shards for row in range(shard.start, shard.stop)] == list(range(num_classes))
+    assert all(shard.start % multiple == 0 and shard.stop > shard.start for shard in shards)
+    lengths = [-(-(shard.stop - shard.start) // multiple) for shard in shards]
     assert max(lengths) - min(lengths) <= 1
 
 
-def test_a_state_of_a_whole_head_is_cut():
-    whole, share = whole_head("softmax", 7, torch.float32), share_classes(7, rank=1, size=2)
+def test_a_shard_loads_its_rows_of_a_whole_state():
+    whole, shard = build_whole("softmax", 7, torch.float32), shard_classes(7, rank=1, size=2)
     state = {name: tensor.clone() for name, tensor in whole.state_dict().items()}
-    head = ShardedHead(build_head("softmax", embedding_dim=DIM, num_classes=7, margin=0.0, scale=1.0), share)
+    head = ShardedHead(build_head("softmax", embedding_dim=DIM, num_classes=7, margin=0.0, scale=1.0), shard)
     head.load_state_dict(state)
     assert torch.equal(head.local.weight, state["weight"][4:])
     assert torch.equal(head.local.bias, state["bias"][4:])
@@ -279,12 +280,12 @@ def test_a_state_of_a_whole_head_is_cut():
         head.load_state_dict({name: tensor[:6] for name, tensor in state.items()})
     with pytest.raises(RuntimeError, match="Missing key"):
         head.load_state_dict({"weight": state["weight"]})
-    with pytest.raises(ValueError, match="a share copies what it loads"):
+    with pytest.raises(ValueError, match="a shard copies what it loads"):
         head.load_state_dict(state, assign=True)
 
 
 def test_a_parameter_that_is_no_row_for_each_class_is_refused():
-    head = whole_head("am", 7, torch.float32)
+    head = build_whole("am", 7, torch.float32)
     head.register_parameter("temperature", torch.nn.Parameter(torch.ones(1)))
     with pytest.raises(ValueError, match=r"temperature is \(1,\), expected a row for each of 7"):
-        ShardedHead(head, share_classes(7, rank=0, size=2))
+        ShardedHead(head, shard_classes(7, rank=0, size=2))

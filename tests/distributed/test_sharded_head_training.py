@@ -1,4 +1,4 @@
-"""Runs whose head is in shares, against runs whose head is whole: two processes on the CPU."""
+"""Runs with a sharded head against runs whose head is whole: two processes on the CPU."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ import torch.multiprocessing as mp
 from tiny_runs import assert_same_run, read_records, read_run, tiny_config
 
 from svtoolkit.config import SGD8bitConfig, SGDConfig, TrainConfig
-from svtoolkit.distributed.sharded_head import ShardedHead, share_classes
-from svtoolkit.distributed.sharding import refuse_foreign_state, shard_head
-from svtoolkit.distributed.world import CPU, Place, World, joined
+from svtoolkit.distributed.class_shards import shard_classes
+from svtoolkit.distributed.head_sharding import check_optimizer, shard_head
+from svtoolkit.distributed.rank import Rank
+from svtoolkit.distributed.sharded_head import ShardedHead
+from svtoolkit.distributed.world import CPU, World, process_group
 from svtoolkit.errors import UserError
 from svtoolkit.losses import build_head
 from svtoolkit.runs.full_state import read_verified
@@ -38,7 +40,7 @@ codes, and BatchNorm over two crops makes much of it.
 
 
 def config_of(speech: Path, folder: Path, name: str, optim: str, *, shard: bool) -> TrainConfig:
-    """One epoch, of micro-batches, with clipping that bites, and classes that two cannot share equally."""
+    """One epoch, of micro-batches, with clipping that bites, and a number of classes that two cannot divide equally."""
     changes = {
         "trainer__micro_batch": 2,
         "trainer__gradient_clip": 0.5,
@@ -70,7 +72,7 @@ def all_runs(speech: Path, folder: Path, world: World) -> list[int | None]:
     """Returns how those ended that were to be stopped."""
     for optim in OPTIMIZERS:
         train(config_of(speech, folder, "whole", optim, shard=False), world)
-        train(config_of(speech, folder, "shares", optim, shard=True), world)
+        train(config_of(speech, folder, "sharded", optim, shard=True), world)
     ends = []
     for optim in ("adamw", "sgd_8bit"):
         config = config_of(speech, folder, "stopped", optim, shard=True)
@@ -81,7 +83,7 @@ def all_runs(speech: Path, folder: Path, world: World) -> list[int | None]:
 
 
 def overflowing_step(speech: Path, folder: Path, world: World, precision: str) -> dict[str, Any]:
-    """A step in which the share of the second process gets a gradient that is not finite."""
+    """A step in which the shard of the second process gets a gradient that is not finite."""
     changes = {"loss__shard": True, "trainer__precision": precision, "validation__speakers": 0}
     torch.manual_seed(3)
     experiment = Experiment(tiny_config(speech, folder / precision, **changes), world)
@@ -100,7 +102,7 @@ def work(rank: int, port: int, speech: str, folder: str) -> None:
     """Everything in one pair of processes, whose start takes longer than a run."""
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
-    with joined(Place(rank, 2, rank, 2), CPU, "the test") as world:
+    with process_group(Rank(rank, 2, rank, 2), CPU, "the test") as world:
         results = {
             "ends": [end and int(end) for end in all_runs(Path(speech), Path(folder), world)],
             "steps": {kind: overflowing_step(Path(speech), Path(folder), world, kind) for kind in ("fp32", "fp16")},
@@ -157,28 +159,28 @@ def assert_close_runs(ours: Path, theirs: Path, steps: int) -> None:
 @needs_gloo
 @pytest.mark.parametrize("optim", OPTIMIZERS)
 def test_weights_history_and_state_are_those_of_the_whole_head(optim, runs):
-    ours, theirs = (read_run(runs / f"{name} {optim}") for name in ("shares", "whole"))
+    ours, theirs = (read_run(runs / f"{name} {optim}") for name in ("sharded", "whole"))
     assert ours["weights"].keys() == theirs["weights"].keys() != set()
     assert ours["step"] == theirs["step"] > 2 * STOP_AT
     assert len(theirs["state"]["head"]["weight"]) == 15
-    assert_close_runs(runs / f"shares {optim}", runs / f"whole {optim}", EARLY[optim])
+    assert_close_runs(runs / f"sharded {optim}", runs / f"whole {optim}", EARLY[optim])
 
 
 @needs_gloo
 @pytest.mark.parametrize("optim", ["adamw", "sgd_8bit"])
-def test_stopped_and_gone_on_with(optim, runs):
+def test_stopped_and_resumed(optim, runs):
     for rank in range(2):
         assert torch.load(runs / f"{rank}.pt")["ends"] == 3 * [signal.SIGTERM, None]
-    assert_same_run(runs / f"stopped {optim}", runs / f"shares {optim}")
+    assert_same_run(runs / f"stopped {optim}", runs / f"sharded {optim}")
 
 
 @needs_gloo
-def test_begun_in_shares_and_ended_whole(runs):
+def test_begun_sharded_and_ended_whole(runs):
     assert_close_runs(runs / "changed sgd", runs / "whole sgd", EARLY["sgd"])
 
 
 @needs_gloo
-def test_a_gradient_that_is_not_finite_in_one_share_is_a_step_lost_to_all(runs):
+def test_a_gradient_that_is_not_finite_in_one_shard_skips_the_step_in_all(runs):
     answers = [torch.load(runs / f"{rank}.pt")["steps"] for rank in range(2)]
     assert answers[0] == answers[1]
     assert answers[0]["fp32"]["is same"]
@@ -186,7 +188,7 @@ def test_a_gradient_that_is_not_finite_in_one_share_is_a_step_lost_to_all(runs):
     assert answers[0]["fp16"] == {"entries": [], "is same": True, "scale": 2.0**15}
 
 
-def test_one_process_has_nothing_to_share(speech, tmp_path):
+def test_one_process_has_nothing_to_shard(speech, tmp_path):
     with pytest.raises(UserError, match=r"loss\.shard=true needs several devices, and this run has one; leave it at"):
         train(tiny_config(speech, tmp_path, loss__shard=True))
 
@@ -196,32 +198,32 @@ def head_of(num_classes: int, name: str = "am"):
     return build_head(name, embedding_dim=16, num_classes=num_classes, margin=margin, scale=scale)
 
 
-def test_shares_begin_where_blocks_of_eight_bit_state_do():
+def test_shards_begin_where_blocks_of_eight_bit_state_do():
     bits = SGD8bitConfig(block_size=48, min_8bit_size=60)
-    assert [shard_head(head_of(20), bits, World(rank, 3)).share[:2] for rank in range(3)] == [(0, 9), (9, 15), (15, 20)]
+    assert [shard_head(head_of(20), bits, World(rank, 3)).shard[:2] for rank in range(3)] == [(0, 9), (9, 15), (15, 20)]
     # The bias has a value a class, and twenty of them are below the size of 8-bit state.
-    assert shard_head(head_of(20, "softmax"), bits, World(1, 3)).share[:2] == (9, 15)
-    assert shard_head(head_of(101, "softmax"), SGD8bitConfig(block_size=48, min_8bit_size=5), World(1, 3)).share[
+    assert shard_head(head_of(20, "softmax"), bits, World(1, 3)).shard[:2] == (9, 15)
+    assert shard_head(head_of(101, "softmax"), SGD8bitConfig(block_size=48, min_8bit_size=5), World(1, 3)).shard[
         :2
     ] == (48, 96)
-    assert shard_head(head_of(20), SGDConfig(), World(1, 3)).share[:2] == (7, 14)
-    with pytest.raises(UserError, match=r"20 classes .* cannot be shared by 8 processes in blocks of 3, as the 8-bit"):
+    assert shard_head(head_of(20), SGDConfig(), World(1, 3)).shard[:2] == (7, 14)
+    with pytest.raises(UserError, match=r"20 classes .* cannot be divided among 8 processes in blocks of 3"):
         shard_head(head_of(20), bits, World(0, 8))
-    with pytest.raises(UserError, match=r"a share of 2 classes x 16 values is below optim\.min_8bit_size=100, .*=32"):
+    with pytest.raises(UserError, match=r"a shard of 2 classes x 16 values is below optim\.min_8bit_size=100, .*=32"):
         shard_head(head_of(20), SGD8bitConfig(block_size=48, min_8bit_size=100), World(0, 7))
 
 
-def test_a_state_that_nobody_here_laid_out_is_refused():
+def test_an_optimizer_of_unknown_state_is_refused():
     with pytest.raises(UserError, match=r"loss\.shard=true .* torch\.optim\.rmsprop\.RMSprop; .*optim\.backend=torch"):
-        refuse_foreign_state(torch.optim.RMSprop(head_of(3).parameters()))
+        check_optimizer(torch.optim.RMSprop(head_of(3).parameters()))
 
 
-def test_the_head_of_another_run_is_cut():
+def test_a_shard_takes_its_rows_of_the_head_of_another_run():
     network, whole = torch.nn.Linear(2, 2), head_of(7)
     weights = {name: tensor.clone() for name, tensor in whole.state_dict().items()}
-    head = ShardedHead(head_of(7), share_classes(7, rank=1, size=2))
+    head = ShardedHead(head_of(7), shard_classes(7, rank=1, size=2))
     Start(network.state_dict(), weights).put_into(network, head)
     assert torch.equal(head.local.weight, weights["weight"][4:])
-    softmax = ShardedHead(head_of(7, "softmax"), share_classes(7, rank=1, size=2))
+    softmax = ShardedHead(head_of(7, "softmax"), shard_classes(7, rank=1, size=2))
     with pytest.raises(UserError, match=r"the head of init_from does not fit loss=softmax \(.*Missing key"):
         Start(network.state_dict(), weights).put_into(network, softmax)

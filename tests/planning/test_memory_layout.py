@@ -16,7 +16,7 @@ from svtoolkit.models import build_model
 from svtoolkit.planning.memory_layout import fails_in_channels_last, lay_out_channels_last
 from svtoolkit.training.experiment import Experiment
 
-CPU, CARD = torch.device("cpu"), torch.device("cuda")
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
 def is_channels_last(network: nn.Module) -> bool:
@@ -62,7 +62,7 @@ def test_a_narrow_network_trains_on_the_cpu_with_features_of_full_size():
 def test_which_networks_fail(name, width, fails):
     network = build_model(name, base_width=width)
     assert fails_in_channels_last(network, CPU) == fails
-    assert not fails_in_channels_last(network, CARD)
+    assert not fails_in_channels_last(network, GPU)
 
 
 @pytest.mark.parametrize(

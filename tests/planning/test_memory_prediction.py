@@ -1,4 +1,4 @@
-"""The foreseen memory of a step: that of the real step, of the linear model, and of what cannot be asked for."""
+"""The predicted memory of a step: that of the real step, of the linear model, and what is refused."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from itertools import cycle
 import numpy as np
 import pytest
 import torch
+from predictions import predict_once
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from svtoolkit.augmentation.spec_augment import SpecAugment
@@ -92,7 +93,7 @@ def test_it_is_what_a_real_step_of_training_takes(model, precision):
             level += change.difference
             highest = max(highest, level)
     left_out = sum(t.nbytes for t in (batch.waveforms, batch.masks, batch.entries, *buffers, *front_end.buffers()))
-    predicted = predict_memory(config).whole
+    predicted = predict_once(config).whole
     assert predicted.peak_phase == "backward"
     assert predicted.peak_bytes == pytest.approx(highest - left_out, rel=0.005)
 
@@ -114,7 +115,7 @@ def test_optimizer_state_is_that_of_a_first_step():
                 return losses.sum() / 6
 
             expected = measure_step([network, head], forward, inputs=[x, y], optimizer=optimizer, warm_up=1)
-        found = predict_memory(config).whole
+        found = predict_once(config).whole
         assert found.at_peak == expected.at_peak
         assert found.peak_bytes == expected.peak_bytes
         assert found.stored_bytes == expected.stored_bytes
@@ -122,7 +123,7 @@ def test_optimizer_state_is_that_of_a_first_step():
 
 def test_every_kind_is_what_its_name_says():
     config = command(num_classes=500)
-    report = predict_memory(config).whole
+    report = predict_once(config).whole
     network, head, _, _ = trainable_of(config)
     weights = sum(p.numel() for p in (*network.parameters(), *head.parameters())) * 4
     assert report.at_peak["weights"] == report.at_peak["optimizer_state"] == report.highest["gradients"] == weights
@@ -136,21 +137,21 @@ def test_every_kind_is_what_its_name_says():
 @pytest.mark.parametrize(("optim", "bytes_a_weight"), [(SGDConfig(), 4), (SGD8bitConfig(), 1), (AdamWConfig(), 8),
                                                        (AdamW8bitConfig(), 2)])  # fmt: skip
 def test_optimizer_state_a_weight(optim, bytes_a_weight):
-    report = predict_memory(command("resnet18", optim=optim, batch_size=1, num_classes=4000)).whole
+    report = predict_once(command("resnet18", optim=optim, batch_size=1, num_classes=4000)).whole
     assert report.at_peak["optimizer_state"] / (report.at_peak["weights"] / 4) == pytest.approx(
         bytes_a_weight, rel=0.03
     )
 
 
 def test_half_precision_halves_the_activations():
-    single, half = (predict_memory(command("resnet18", precision=name)) for name in ("fp32", "bf16"))
+    single, half = (predict_once(command("resnet18", precision=name)) for name in ("fp32", "bf16"))
     assert half.bytes_per_utterance == pytest.approx(0.5 * single.bytes_per_utterance, rel=0.05)
     assert half.whole.at_peak["weights"] == single.whole.at_peak["weights"]
 
 
 def test_the_strategy_decides_about_reversible_networks():
     stored, reversible, auto = (
-        predict_memory(command("revnet_tiny", batch_size=1, memory=MemoryConfig(strategy=name)))
+        predict_once(command("revnet_tiny", batch_size=1, memory=MemoryConfig(strategy=name)))
         for name in ("store", "reversible", "auto")
     )
     assert (stored.strategy, reversible.strategy, auto.strategy) == ("store", "reversible", "reversible")
@@ -161,7 +162,7 @@ def test_the_strategy_decides_about_reversible_networks():
 
 def test_gib_an_utterance_of_resnet34():
     """60 MiB of its own: the loss over all speakers of VoxCeleb adds nothing that grows to speak of."""
-    memory = predict_memory(command("resnet34", frames=200, batch_size=64, num_classes=17982))
+    memory = predict_once(command("resnet34", frames=200, batch_size=64, num_classes=17982))
     assert memory.bytes_per_utterance == pytest.approx(60.1 * MIB, rel=0.02)
     assert memory.whole.at_peak["activations"] > 0.9 * memory.whole.peak_bytes
 
@@ -189,20 +190,20 @@ def test_the_largest_batch_by_hand():
 
 def test_the_largest_batch_is_what_fits():
     config = command()
-    memory = predict_memory(dataclasses.replace(config, batch_size=32))
+    memory = predict_once(dataclasses.replace(config, batch_size=32))
     budget = 0.2 * GIB
     largest = memory.largest_batch(budget)
     assert largest is not None
     assert largest > 32
     fits, too_large = (
-        predict_memory(dataclasses.replace(config, batch_size=size)).whole.peak_bytes for size in (largest, largest + 2)
+        predict_once(dataclasses.replace(config, batch_size=size)).whole.peak_bytes for size in (largest, largest + 2)
     )
     assert fits <= 1.005 * budget
     assert too_large > budget
 
 
 def test_one_utterance_says_nothing_about_growth():
-    memory = predict_memory(command(batch_size=1))
+    memory = predict_once(command(batch_size=1))
     assert memory.single is None
     assert memory.bytes_per_utterance is None
     assert memory.largest_batch(11 * GIB) is None
@@ -223,7 +224,7 @@ def test_the_layout_of_the_convolutions_is_that_of_training(channels_last):
     network = trainable_of(config).network
     weight = next(p for p in network.parameters() if p.dim() == 4 and p.shape[1] > 1)
     assert weight.is_contiguous(memory_format=torch.channels_last) == channels_last
-    assert predict_memory(config).whole.peak_bytes > 0
+    assert predict_once(config).whole.peak_bytes > 0
 
 
 def test_nothing_is_computed_and_no_random_number_drawn():
@@ -261,28 +262,28 @@ def test_what_cannot_be_is_refused(changes, message):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is there")
-def test_a_card_that_is_not_there():
+def test_a_gpu_that_is_not_there():
     with pytest.raises(UserError, match=r"device is cuda, but torch .* sees no CUDA device; use device=cpu"):
         predict_memory(command(device="cuda"))
 
 
-def test_a_batch_that_a_card_has_no_memory_for(monkeypatch):
+def test_a_batch_that_a_gpu_has_no_memory_for(monkeypatch):
     def fail(*arguments, **options):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr("svtoolkit.planning.memory_prediction.measure_step", fail)
-    with pytest.raises(UserError, match="batch_size is 6, which cpu has no memory for; lower it, or foresee"):
+    with pytest.raises(UserError, match="batch_size is 6, which cpu has no memory for; lower it, or predict"):
         predict_memory(command())
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 @pytest.mark.parametrize("model", ["resnet34", "revnet57"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_a_card_takes_what_is_foreseen(model, precision):
-    foreseen, measured = (
+def test_a_gpu_takes_what_is_predicted(model, precision):
+    predicted, measured = (
         predict_memory(command(model, precision=precision, batch_size=32, frames=200, device=device)).whole
         for device in ("cpu", "cuda")
     )
-    assert foreseen.peak_bytes == pytest.approx(measured.peak_bytes, rel=0.02)
+    assert predicted.peak_bytes == pytest.approx(measured.peak_bytes, rel=0.02)
     assert measured.allocator is not None
     assert measured.allocator.allocated_bytes == pytest.approx(measured.peak_bytes, rel=0.1)

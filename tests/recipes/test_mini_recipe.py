@@ -107,7 +107,7 @@ def test_training_stopped_by_ctrl_c_goes_on(finished: Path, tmp_path: Path) -> N
     assert running.returncode != 0, output
     assert list((exp_dir / "checkpoints").glob("state-*.pt")), output
     resumed = recipe(*options)
-    assert "going on after step" in resumed.stdout
+    assert "resuming after step" in resumed.stdout
     steps = [record["step"] for record in map(json.loads, history.read_text().splitlines()) if record["kind"] == "step"]
     assert steps == list(range(1, len(steps) + 1))
     assert (exp_dir / "model" / "model.safetensors").is_file()

@@ -85,7 +85,7 @@ def test_the_fine_tuning_goes_on_with_network_and_head(finished: Path) -> None:
         f"noise: {finished}/data",
     ):
         assert line in config
-    assert "its cut head" in (finished / "exp" / "lm" / "logs" / "train.log").read_text()
+    assert "head: its own, the classes of speed 1" in (finished / "exp" / "lm" / "logs" / "train.log").read_text()
 
 
 def test_a_second_run_skips_everything_and_another_experiment_the_data(finished: Path, corpora: Path) -> None:
@@ -118,7 +118,7 @@ def test_killed_in_training_and_in_fine_tuning_it_ends_with_the_same_bits(finish
     resumed = recipe(corpora, *options).stdout
     assert "stage 4: nothing has changed" in resumed
     for run in (exp_dir, exp_dir / "lm"):
-        assert "going on after step" in (run / "logs" / "train.log").read_text()
+        assert "resuming after step" in (run / "logs" / "train.log").read_text()
     for model in MODELS:
         assert (exp_dir / model).read_bytes() == (finished / "exp" / model).read_bytes()
 

@@ -14,6 +14,7 @@ from tiny_runs import assert_same_run, command_words, fail_after, files_of, read
 from svtoolkit.cli import main
 from svtoolkit.config import MarginScheduleConfig
 from svtoolkit.errors import UserError
+from svtoolkit.scoring.extraction import EmbeddingExtractor
 from svtoolkit.training import experiment as experiment_module
 from svtoolkit.training.experiment import Experiment, train
 
@@ -64,7 +65,7 @@ def test_tensorboard_holds_no_step_twice_after_a_stop(speech, tmp_path, finished
 def test_a_finished_run_is_left_as_it_is(speech, finished, monkeypatch, caplog):
     before = files_of(finished)
     monkeypatch.setattr(experiment_module.OptimizerStep, "__call__", lambda *_: pytest.fail("it trains"))
-    monkeypatch.setattr(experiment_module.EmbeddingExtractor, "extract", lambda *_: pytest.fail("it validates"))
+    monkeypatch.setattr(EmbeddingExtractor, "extract", lambda *_: pytest.fail("it validates"))
     with caplog.at_level(logging.INFO):
         assert main(["train", *command_words(tiny_config(speech, finished))]) == 0
     assert "finished already after step 26: there is nothing left to do" in caplog.text

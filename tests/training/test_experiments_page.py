@@ -71,11 +71,11 @@ def test_page_and_files_say_the_same(name):
     assert fine_tuning.trainer.batch_size == 128
     assert fine_tuning.data.crop_frames == 600
     assert fine_tuning.data.speeds == [1.0]
-    assert (fine_tuning.loss.margin, fine_tuning.init_head) == (0.5, "cut")
+    assert (fine_tuning.loss.margin, fine_tuning.init_head) == (0.5, "original_speakers")
 
 
 @pytest.mark.parametrize("name", ["resnet34", "resnet34_lm", "revnet57"])
-def test_peaks_are_those_that_are_foreseen(name):
+def test_peaks_are_those_that_are_predicted(name):
     config = composed(name)
     step = MemoryCommandConfig(
         frames=config.data.crop_frames, batch_size=config.trainer.micro_batch or 0, num_classes=CLASSES, device="cpu",

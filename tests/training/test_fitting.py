@@ -1,4 +1,4 @@
-"""The batch that a card holds: tried, halved once, or refused with what would fit."""
+"""The batch that a GPU holds: tried, halved once, or refused with what would fit."""
 
 from __future__ import annotations
 
@@ -8,20 +8,27 @@ from typing import Any
 
 import pytest
 import torch
+from predictions import predict_once
 from tiny_runs import assert_same_run, tiny_config
 
 from svtoolkit.distributed.world import ALONE
 from svtoolkit.errors import UserError
 from svtoolkit.runs.history import History
 from svtoolkit.training import experiment as experiment_module
-from svtoolkit.training import fitting
+from svtoolkit.training import fitting, setup
 from svtoolkit.training.experiment import Experiment, train
-from svtoolkit.training.fitting import GIB, fit_micro_batch, try_pass, ways_out
+from svtoolkit.training.fitting import GIB, fit_micro_batch, suggestions, try_pass
 from svtoolkit.training.loop import TrainingLoop
 
 
-def card_for(crops: int) -> tuple[Callable[[int], None], list[int]]:
-    """A card that holds so many crops, and what was tried on it."""
+@pytest.fixture(autouse=True)
+def predictions_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same configurations are predicted by many tests here."""
+    monkeypatch.setattr(fitting, "predict_memory", predict_once)
+
+
+def gpu_for(crops: int) -> tuple[Callable[[int], None], list[int]]:
+    """A GPU that holds so many crops, and what was tried on it."""
     tried: list[int] = []
 
     def attempt(micro_batch: int) -> None:
@@ -33,26 +40,26 @@ def card_for(crops: int) -> tuple[Callable[[int], None], list[int]]:
 
 
 def test_what_fits_is_taken_as_it_is(tmp_path, caplog):
-    attempt, tried = card_for(8)
+    attempt, tried = gpu_for(8)
     assert fit_micro_batch(tiny_config(tmp_path, tmp_path), 8, 18, ALONE, attempt, GIB) == 8
     assert tried == [8]
     assert not caplog.records
 
 
 def test_half_is_tried_once_and_said(tmp_path, caplog):
-    attempt, tried = card_for(4)
+    attempt, tried = gpu_for(4)
     assert fit_micro_batch(tiny_config(tmp_path, tmp_path), 8, 18, ALONE, attempt, GIB) == 4
     assert tried == [8, 4]
-    assert "8 crops at once do not fit into the memory of the card: going on with 4, accumulated twice" in caplog.text
-    assert "the effective batch stays 8 (a run that begins anew may set trainer.micro_batch=4)" in caplog.text
+    assert "8 crops at once do not fit into the memory of the GPU: continuing with 4, accumulated twice" in caplog.text
+    assert "the effective batch stays 8 (in a new run set trainer.micro_batch=4)" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("micro_batch", "says", "tries"), [(8, "neither 8 nor 4 crops", [8, 4]), (7, "not 7 crops", [7])]
 )
 def test_no_more_than_half_is_tried(tmp_path, micro_batch, says, tries):
-    attempt, tried = card_for(3)
-    with pytest.raises(UserError, match=rf"resnet10: {says} of 40 frames fit into the 4\.0 GiB of the card; each of"):
+    attempt, tried = gpu_for(3)
+    with pytest.raises(UserError, match=rf"resnet10: {says} of 40 frames fit into the 4\.0 GiB of the GPU; each of"):
         fit_micro_batch(tiny_config(tmp_path, tmp_path), micro_batch, 18, ALONE, attempt, 4 * GIB)
     assert tried == tries
 
@@ -60,11 +67,11 @@ def test_no_more_than_half_is_tried(tmp_path, micro_batch, says, tries):
 def test_the_refusal_names_what_is_predicted_to_fit(tmp_path, monkeypatch):
     config = tiny_config(tmp_path, tmp_path, model__name="revnet_tiny", memory__strategy="store")
     config.model = type(config.model).__mro__[1](name="revnet_tiny", embedding_dim=16)
-    peaks = dict(ways_out(config, 8, 18))
+    peaks = dict(suggestions(config, 8, 18))
     assert list(peaks) == ["trainer.micro_batch=2", "memory=reversible", "trainer.precision=bf16", "optim=sgd_8bit"]
     assert peaks["memory=reversible"] < peaks["optim=sgd_8bit"]
-    attempt, _ = card_for(0)
-    monkeypatch.setattr(fitting, "BESIDE_TENSORS", 0)
+    attempt, _ = gpu_for(0)
+    monkeypatch.setattr(fitting, "NON_TENSOR_BYTES", 0)
     middle = sorted(peaks.values())[1]
     with pytest.raises(UserError) as refusal:
         fit_micro_batch(config, 8, 18, ALONE, attempt, middle)
@@ -79,7 +86,7 @@ def test_the_refusal_names_what_is_predicted_to_fit(tmp_path, monkeypatch):
 @pytest.mark.parametrize("optim", ["sgd", "adamw", "sgd_8bit", "adamw_8bit"])
 def test_only_what_is_not_set_yet_is_named(tmp_path: Path, optim):
     config = tiny_config(tmp_path, tmp_path, optim=optim, trainer__precision="bf16")
-    names = [words for words, _ in ways_out(config, 1, 18)]
+    names = [words for words, _ in suggestions(config, 1, 18)]
     assert names == ([f"optim={optim}_8bit"] if "8bit" not in optim else [])
 
 
@@ -115,8 +122,8 @@ def test_trying_leaves_nothing_behind_where_memory_runs_out(speech, tmp_path, mo
 
 def test_a_run_whose_batch_was_halved_is_the_run_with_half_the_micro_batch(speech, tmp_path, monkeypatch):
     assert train(tiny_config(speech, tmp_path / "asked", trainer__micro_batch=4, trainer__epochs=1)) is None
-    attempt, tried = card_for(4)
-    monkeypatch.setattr(experiment_module, "card_bytes", lambda device: 4 * GIB)
+    attempt, tried = gpu_for(4)
+    monkeypatch.setattr(experiment_module, "gpu_memory_bytes", lambda device: 4 * GIB)
     monkeypatch.setattr(experiment_module, "try_pass", lambda step, samples, crops: attempt(crops))
     assert train(tiny_config(speech, tmp_path / "halved", trainer__epochs=1)) is None
     assert tried == [8, 4]
@@ -124,8 +131,8 @@ def test_a_run_whose_batch_was_halved_is_the_run_with_half_the_micro_batch(speec
 
 
 def test_memory_that_runs_out_later_is_no_traceback(speech, tmp_path, monkeypatch):
-    """In the middle of an epoch, as where somebody else begins to use the card."""
-    monkeypatch.setattr(experiment_module, "card_bytes", lambda device: 4 * GIB)
+    """In the middle of an epoch, as where another program begins to use the GPU."""
+    monkeypatch.setattr(experiment_module, "gpu_memory_bytes", lambda device: 4 * GIB)
     monkeypatch.setattr(experiment_module, "try_pass", lambda *_: None)
     add = History.add
 
@@ -141,15 +148,15 @@ def test_memory_that_runs_out_later_is_no_traceback(speech, tmp_path, monkeypatc
             train(config)
     said = str(refusal.value)
     assert said.startswith(
-        "resnet10: the 4.0 GiB of the card ran out after step 5, with 8 crops of 40 frames at once; if "
+        "resnet10: the 4.0 GiB of the GPU ran out after step 5, with 8 crops of 40 frames at once; if "
     )
-    assert "the same command goes on from the newest state; a run that begins anew: each of these is predicted" in said
+    assert "the same command resumes from the newest state; for a new run, each of these is predicted" in said
     assert "trainer.micro_batch=2 (" in said
     assert train(config) is None
 
 
-@pytest.mark.parametrize(("owner", "name"), [(experiment_module, "build_trainable"), (TrainingLoop, "restore")])
-def test_a_card_that_is_full_before_any_crop_is_a_sentence(owner, name, speech, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("owner", "name"), [(setup, "build_trainable"), (TrainingLoop, "restore")])
+def test_a_gpu_that_is_full_before_any_crop_is_a_sentence(owner, name, speech, tmp_path, monkeypatch):
     config = tiny_config(speech, tmp_path / "exp", trainer__epochs=1)
     if name == "restore":
         assert train(config) is None
@@ -158,7 +165,7 @@ def test_a_card_that_is_full_before_any_crop_is_a_sentence(owner, name, speech, 
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(owner, name, run_out)
-    with pytest.raises(UserError, match=r"resnet10: the memory of the card ran out on weights alone, .* of a loss=aam"):
+    with pytest.raises(UserError, match=r"resnet10: the memory of the GPU ran out on weights alone, .* of a loss=aam"):
         train(config)
 
 

@@ -1,4 +1,4 @@
-"""Runs that begin with the weights of another: whole networks, heads kept and cut, and what is refused."""
+"""Runs initialised from another: whole networks, heads with all classes or those of speed 1, and what is refused."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from svtoolkit.config import AverageConfig
 from svtoolkit.errors import UserError
 from svtoolkit.training import experiment as experiment_module
 from svtoolkit.training.experiment import Experiment, train
+
+ORIGINAL = "original_speakers"
 
 
 @pytest.fixture(scope="module")
@@ -56,30 +58,30 @@ def test_a_head_is_kept_and_answers_for_the_same_speakers(base, speech, tmp_path
 
 
 @pytest.mark.parametrize(("speeds", "first"), [([1.0, 0.9, 1.1], 0), ([0.9, 1.0, 1.1], 6)])
-def test_a_head_is_cut_to_the_classes_of_speed_one(speech, tmp_path, speeds, first):
+def test_the_original_speakers_are_the_classes_of_speed_one(speech, tmp_path, speeds, first):
     base = tmp_path / "base"
     assert train(tiny_config(speech, base, data__speeds=speeds, trainer__epochs=1)) is None
     assert average(AverageConfig(exp_dir=str(base), num=1), "svt average") == 0
-    config = tiny_config(speech, tmp_path / "exp", init_from=str(base), init_head="cut", data__speeds=[1.0])
+    config = tiny_config(speech, tmp_path / "exp", init_from=str(base), init_head=ORIGINAL, data__speeds=[1.0])
     experiment = begin(config)
     assert torch.equal(experiment.step.head.weight, head_of(base)[first : first + 6])
 
 
 def test_no_crop_of_a_run_at_speed_one_is_at_another(base, speech, tmp_path):
     """The peers' fine-tuning says that it turns speed perturbation off, and does not."""
-    config = tiny_config(speech, tmp_path / "exp", init_from=str(base), init_head="cut", data__speeds=[1.0])
+    config = tiny_config(speech, tmp_path / "exp", init_from=str(base), init_head=ORIGINAL, data__speeds=[1.0])
     training_set = begin(config).data.training_set
     entries = [training_set.entry(entry) for entry in range(len(training_set))]
     assert {speed for _, speed, _ in entries} == {1.0}
     assert {label for _, _, label in entries} == set(range(6))
 
 
-def test_large_margin_fine_tuning_is_stopped_and_gone_on_with(base, speech, tmp_path, monkeypatch):
+def test_large_margin_fine_tuning_is_stopped_and_resumed(base, speech, tmp_path, monkeypatch):
     """600 frames and margin 0.5 in small; the origin is not needed any more once there is a state."""
     origin = tmp_path / "origin"
     shutil.copytree(base, origin)
     changes = {
-        "init_from": str(origin), "init_head": "cut", "data__speeds": [1.0], "data__crop_frames": 60,
+        "init_from": str(origin), "init_head": ORIGINAL, "data__speeds": [1.0], "data__crop_frames": 60,
         "loss__margin": 0.5, "margin_schedule__name": "constant", "margin_schedule__start_epoch": 0.0,
         "margin_schedule__end_epoch": 0.0, "optim__lr": 0.01, "trainer__batch_size": 4,
     }  # fmt: skip
@@ -106,14 +108,20 @@ def test_features_may_be_computed_otherwise(base, speech, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"init_head": "old"}, "init_head is 'old', expected one of new, keep, cut"),
+        ({"init_head": "old"}, "init_head is 'old', expected one of new, keep, original_speakers"),
         ({"init_from": None, "init_head": "keep"}, "init_head is keep, but init_from is null; say which run it is of"),
         ({"init_from": "/nowhere"}, "/nowhere/model.yaml: there is no such file; expected a released model or the exp"),
-        ({"model__embedding_dim": 8}, r"model\.yaml: model\.embedding_dim is 16 there and 8 here; a run goes on with"),
-        ({"features__window": "povey"}, r"features\.window is 'hamming' there and 'povey' here; a run goes on with"),
+        (
+            {"model__embedding_dim": 8},
+            r"model\.yaml: model\.embedding_dim is 16 there and 8 here; they must be",
+        ),
+        ({"features__window": "povey"}, r"features\.window is 'hamming' there and 'povey' here; they must be the same"),
         ({"init_head": "keep", "validation__speakers": 3}, "its head is of other training speakers than data.train="),
         ({"init_head": "keep", "data__speeds": [0.9]}, r"data\.speeds is \[0\.9\], and the head of .* was trained at"),
-        ({"init_head": "cut"}, r"init_head=cut keeps the classes of speed 1 alone: set data\.speeds=\[1\.0\]"),
+        (
+            {"init_head": ORIGINAL},
+            r"init_head=original_speakers keeps .* speed 1 alone: set data\.speeds=\[1\.0\]",
+        ),
         (
             {"init_head": "keep", "loss__name": "softmax", "loss__margin": 0.0, "loss__scale": 1.0},
             "the head of init_from does not fit loss=softmax .*; choose the loss of that run, or init_head=new",
@@ -128,13 +136,22 @@ def test_what_does_not_fit_is_refused(base, speech, tmp_path, changes, says):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"init_head": "old"}, "init_head is 'old', expected one of new, keep, cut"),
-        ({"init_from": None, "init_head": "cut"}, "init_head is cut, but init_from is null; say which run it is of"),
+        ({"init_head": "old"}, "init_head is 'old', expected one of new, keep, original_speakers"),
+        (
+            {"init_from": None, "init_head": ORIGINAL},
+            "init_head is original_speakers, but init_from is null",
+        ),
         ({"init_from": "/nowhere"}, "/nowhere/model.yaml: there is no such file; expected a released model or the exp"),
-        ({"model__embedding_dim": 8}, r"model\.yaml: model\.embedding_dim is 16 there and 8 here; a run goes on with"),
-        ({"features__window": "povey"}, r"features\.window is 'hamming' there and 'povey' here; a run goes on with"),
+        (
+            {"model__embedding_dim": 8},
+            r"model\.yaml: model\.embedding_dim is 16 there and 8 here; they must be",
+        ),
+        ({"features__window": "povey"}, r"features\.window is 'hamming' there and 'povey' here; they must be the same"),
         ({"init_head": "keep", "data__speeds": [0.9]}, r"data\.speeds is \[0\.9\], and the head of .* was trained at"),
-        ({"init_head": "cut"}, r"init_head=cut keeps the classes of speed 1 alone: set data\.speeds=\[1\.0\]"),
+        (
+            {"init_head": ORIGINAL},
+            r"init_head=original_speakers keeps .* speed 1 alone: set data\.speeds=\[1\.0\]",
+        ),
     ],
 )
 def test_what_needs_no_data_is_refused_before_they_are_opened(base, tmp_path, changes, says):
@@ -143,10 +160,10 @@ def test_what_needs_no_data_is_refused_before_they_are_opened(base, tmp_path, ch
         begin(tiny_config(tmp_path / "no data", tmp_path / "exp", **{"init_from": str(base), **changes}))
 
 
-def test_a_head_that_is_not_a_word_of_ours_is_refused_before_anything_is_opened(tmp_path):
+def test_an_unknown_init_head_is_refused_before_anything_is_opened(tmp_path):
     with pytest.raises(UserError, match="there is no such data directory"):
         begin(tiny_config(tmp_path / "no data", tmp_path / "exp"))
-    with pytest.raises(UserError, match="init_head is 'old', expected one of new, keep, cut"):
+    with pytest.raises(UserError, match="init_head is 'old', expected one of new, keep, original_speakers"):
         begin(tiny_config(tmp_path / "no data", tmp_path / "exp", init_head="old"))
 
 
@@ -170,7 +187,7 @@ def test_a_kept_head_counts_with_all_its_classes_where_memory_runs_out(base, spe
         asked.append(num_classes)
         return micro_batch
 
-    monkeypatch.setattr(experiment_module, "card_bytes", lambda device: 1)
+    monkeypatch.setattr(experiment_module, "gpu_memory_bytes", lambda device: 1)
     monkeypatch.setattr(experiment_module, "fit_micro_batch", fit)
     begin(config)
     assert asked == [len(head_of(base))] == [18]
@@ -182,7 +199,7 @@ def test_a_released_model_has_no_head(base, speech, tmp_path):
         begin(config)
 
 
-def test_a_run_is_to_be_averaged_first(finished, speech, tmp_path):
+def test_a_run_must_be_averaged_first(finished, speech, tmp_path):
     with pytest.raises(UserError, match=r"model\.yaml: there is no such file; svt average makes it of the run"):
         begin(tiny_config(speech, tmp_path / "exp", init_from=str(finished)))
 

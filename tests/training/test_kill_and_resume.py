@@ -79,10 +79,10 @@ def test_signal_to_the_process_group(number, speech, tmp_path, reference):
     assert svt_train(config, tmp_path / "output", Signal(number, step=8)) == 128 + number
     assert list_states(tmp_path / "exp" / "checkpoints")[-1].name == "state-0000000008.pt"
     output = (tmp_path / "output").read_text()
-    assert f"stopped by signal {number}, state saved; the same command goes on from here" in output
+    assert f"stopped by signal {number}, state saved; the same command resumes from here" in output
     assert "Traceback" not in output
     assert svt_train(config, tmp_path / "output") == 0
-    assert "going on after step 8 of 26" in (tmp_path / "output").read_text()
+    assert "resuming after step 8 of 26" in (tmp_path / "output").read_text()
     assert_same_run(tmp_path / "exp", reference(case))
 
 
@@ -114,7 +114,7 @@ def test_a_damaged_newest_state_falls_back_to_the_one_before(damage, speech, tmp
     output = (tmp_path / "output").read_text()
     assert f"{newest} cannot be read" in output
     assert f"{newest} cannot be read" in (tmp_path / "exp" / "logs" / "train.log").read_text()
-    assert "going on after step 13 of 26" in output
+    assert "resuming after step 13 of 26" in output
     assert newest.with_name(f"{newest.name}.damaged").is_file()
     assert_same_run(tmp_path / "exp", reference(case))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import socket
@@ -19,8 +20,9 @@ from tiny_runs import assert_same_run, command_words, read_records, read_run, ti
 
 from svtoolkit.config import TrainConfig
 from svtoolkit.distributed import world as world_module
+from svtoolkit.distributed.rank import Rank
 from svtoolkit.errors import UserError
-from svtoolkit.training import launch as launch_module
+from svtoolkit.training import processes
 from svtoolkit.training.experiment import train
 from svtoolkit.training.launch import launch
 
@@ -31,7 +33,7 @@ pytestmark = [
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "svtoolkit.cli"]
 SVT = [sys.executable, "-m", "svtoolkit.cli"]
-PLACE = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+ENVIRONMENT = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
 
 
 def start(program: Sequence[str], config: TrainConfig, **environment: str) -> subprocess.Popen[str]:
@@ -108,7 +110,7 @@ def test_two_devices_learn_what_one_accumulates(pair, speech, tmp_path):
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
-def test_stopped_and_killed_and_gone_on_with(pair, speech, tmp_path):
+def test_stopped_and_killed_and_resumed(pair, speech, tmp_path):
     config = tiny_config(speech, tmp_path / "exp", trainer__devices=2)
     process = start(SVT, config)
     wait_for_step(tmp_path / "exp", 4, process)
@@ -124,7 +126,7 @@ def test_stopped_and_killed_and_gone_on_with(pair, speech, tmp_path):
     os.kill(ranks[1], signal.SIGKILL)
     status, output = finish(process)
     assert status == 1
-    assert "process 1 of 2 was killed by signal 9 without a word" in output
+    assert "process 1 of 2 was killed by signal 9 (often: out of memory)" in output
     assert "Traceback" not in output
     assert all(map(is_gone, ranks))
 
@@ -135,7 +137,7 @@ def test_stopped_and_killed_and_gone_on_with(pair, speech, tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stopped_before_the_first_step(number, speech, tmp_path):
-    """As a run of one process: nothing went wrong, and nobody's memory ran out."""
+    """As a run of one process: nothing went wrong, and no memory ran out."""
     if signal.getsignal(number) == signal.SIG_IGN:
         pytest.skip(f"signal {number} is ignored here, and so it is by what is started here")
     process = start(SVT, tiny_config(speech, tmp_path / "exp", trainer__devices=2, trainer__epochs=50))
@@ -158,7 +160,7 @@ def test_processes_end_with_the_one_that_started_them(speech, tmp_path):
     process.wait()
     end = time.monotonic() + 20
     while not all(map(is_gone, ranks)):
-        assert time.monotonic() < end, "they train on, and nobody is there to stop them"
+        assert time.monotonic() < end, "they train on without their parent"
         time.sleep(0.1)
 
 
@@ -179,11 +181,12 @@ def test_what_is_wrong_is_said_once(speech, tmp_path):
 
 def test_other_configurations_are_refused(speech, tmp_path):
     port = str(free_port())
-    processes = [
-        start(SVT, tiny_config(speech, tmp_path / "exp", seed=seed), **{**PLACE, "RANK": rank, "MASTER_PORT": port})
-        for rank, seed in (("0", 1), ("1", 2))
+    ranks = [ENVIRONMENT | {"RANK": rank, "MASTER_PORT": port} for rank in ("0", "1")]
+    both = [
+        start(SVT, tiny_config(speech, tmp_path / "exp", seed=seed), **own)
+        for own, seed in zip(ranks, (1, 2), strict=True)
     ]
-    outcomes = [finish(process) for process in processes]
+    outcomes = [finish(process) for process in both]
     for status, output in outcomes:
         assert status == 1
         assert "process 1 of 2 was started with another configuration or version than process 0" in output
@@ -194,50 +197,63 @@ def test_other_configurations_are_refused(speech, tmp_path):
     ("changes", "says"),
     [
         ({"trainer__devices": 0}, "trainer.devices is 0, expected 1 or more"),
-        ({"trainer__devices": 3}, "trainer.batch_size is 8, which 3 processes cannot share equally; .* such as 9"),
+        ({"trainer__devices": 3}, r"trainer\.batch_size is 8, which 3 processes .* such as 9"),
         (
             {"trainer__devices": 2, "trainer__micro_batch": 3},
-            r"trainer.micro_batch is 3, expected a divisor of trainer.batch_size / 2 processes, which is 4",
+            r"trainer\.micro_batch is 3, expected a divisor of trainer\.batch_size / 2 processes, which is 4",
         ),
-        ({"trainer__sync_batch_norm": True}, "needs several devices, and this run has one; leave it at false"),
-        ({"trainer__devices": 2, "trainer__sync_batch_norm": True}, "needs CUDA, and this run is on the CPU"),
+        ({"trainer__sync_batch_norm": True}, r"sync_batch_norm=true needs several devices.*leave it at false"),
+        ({"loss__shard": True}, r"loss\.shard=true needs several devices.*leave it at false"),
+        ({"trainer__devices": 2, "trainer__sync_batch_norm": True}, r"sync_batch_norm=true needs CUDA"),
+        ({"trainer__devices": 2, "trainer__epochs": 0}, r"trainer\.epochs is 0, expected 1 or more"),
     ],
-    ids=["none", "three", "micro-batch", "nothing to synchronise", "not on the CPU"],
+    ids=["none", "three", "micro-batch", "one to synchronise", "one to shard", "not on the CPU", "out of range"],
 )
-def test_numbers_that_cannot_be_are_refused(changes, says, speech, tmp_path):
+def test_numbers_that_cannot_be_are_refused_before_a_process_starts(changes, says, tmp_path, monkeypatch):
+    """And before anything is read or written."""
+    monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", lambda process: pytest.fail("a process starts"))
+    begin = time.process_time()
     with pytest.raises(UserError, match=says):
-        launch(tiny_config(speech, tmp_path / "exp", **changes))
+        launch(tiny_config(tmp_path / "nothing", tmp_path / "exp", **changes))
+    assert time.process_time() - begin < 0.2
+    assert not (tmp_path / "exp").exists()
+
+
+def test_refusals_of_numbers_need_no_torch():
+    """Which takes longer to import than all else that a refusal needs."""
+    code = "import sys, svtoolkit.training.launch, svtoolkit.commands.train; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.fixture
-def two_cards(monkeypatch) -> None:
+def two_gpus(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
 
 
-@pytest.mark.usefixtures("two_cards")
-def test_a_process_has_a_card_of_its_own(speech, tmp_path):
-    place = launch_module.Place(rank=5, size=6, local_rank=1, local_size=2)
-    assert launch_module._device_of("auto", place) == torch.device("cuda", 1)
-    assert launch_module._device_of("cpu", place) == torch.device("cpu")
-    with pytest.raises(UserError, match=r"trainer\.device is cuda:1, one card for 6 processes; expected auto, cuda"):
-        launch_module._device_of("cuda:1", place)
-    with pytest.raises(UserError, match=r"3 devices are wanted on this machine, and torch sees 2 cards; lower"):
-        launch(tiny_config(speech, tmp_path / "exp", trainer__devices=3, trainer__device="cuda"))
+@pytest.mark.usefixtures("two_gpus")
+def test_a_process_has_a_gpu_of_its_own(speech, tmp_path):
+    rank = Rank(rank=5, size=6, local_rank=1, local_size=2)
+    assert processes.device_of("auto", rank) == torch.device("cuda", 1)
+    assert processes.device_of("cpu", rank) == torch.device("cpu")
+    with pytest.raises(UserError, match=r"trainer\.device is cuda:1, one GPU for 6 processes; expected auto, cuda"):
+        processes.device_of("cuda:1", rank)
+    with pytest.raises(UserError, match=r"needs 4 GPUs on this machine, and torch sees 2; lower trainer\.devices"):
+        launch(tiny_config(speech, tmp_path / "exp", trainer__devices=4, trainer__device="cuda"))
 
 
-def set_place(monkeypatch: pytest.MonkeyPatch, **changes: str) -> None:
-    for name, value in {**PLACE, "MASTER_PORT": "1", **changes}.items():
+def set_rank(monkeypatch: pytest.MonkeyPatch, **changes: str) -> None:
+    for name, value in {**ENVIRONMENT, "MASTER_PORT": "1", **changes}.items():
         monkeypatch.setenv(name, value)
 
 
-def test_a_place_that_is_no_place_is_refused(monkeypatch, speech, tmp_path):
+def test_an_impossible_rank_is_refused(monkeypatch, speech, tmp_path):
     config = tiny_config(speech, tmp_path / "exp", trainer__devices=3)
-    set_place(monkeypatch)
+    set_rank(monkeypatch)
     with pytest.raises(UserError, match=r"trainer\.devices is 3, but 2 processes were started on this machine; leave"):
         launch(config)
     monkeypatch.setenv("LOCAL_RANK", "first")
-    with pytest.raises(UserError, match="RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE are to be numbers, found"):
+    with pytest.raises(UserError, match="expected numbers in RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, found"):
         launch(config)
     monkeypatch.setenv("LOCAL_RANK", "1")
     for name, value, says in (
@@ -257,11 +273,11 @@ def test_a_place_that_is_no_place_is_refused(monkeypatch, speech, tmp_path):
         launch(config)
 
 
-def test_nobody_waits_for_the_others_against_his_will(speech, tmp_path):
+def test_ctrl_c_ends_a_process_that_waits_for_the_others(speech, tmp_path):
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         pytest.skip("signal 2 is ignored here, and so it is by what is started here")
     port = free_port()
-    process = start(SVT, tiny_config(speech, tmp_path / "exp"), **PLACE, MASTER_PORT=str(port))
+    process = start(SVT, tiny_config(speech, tmp_path / "exp"), **ENVIRONMENT, MASTER_PORT=str(port))
     end = time.monotonic() + 60
     with socket.socket() as probe:
         while probe.connect_ex(("127.0.0.1", port)):
@@ -275,9 +291,9 @@ def test_nobody_waits_for_the_others_against_his_will(speech, tmp_path):
 
 
 def test_alone_where_two_are_expected(monkeypatch, speech, tmp_path):
-    monkeypatch.setattr(world_module, "PREFLIGHT", timedelta(seconds=1))
+    monkeypatch.setattr(world_module, "PREFLIGHT_TIMEOUT", timedelta(seconds=1))
     port = free_port()
-    set_place(monkeypatch, MASTER_PORT=str(port))
+    set_rank(monkeypatch, MASTER_PORT=str(port))
     with pytest.raises(UserError, match=rf"process 0 of 2 could not reach the others through gloo at 127.0.0.1:{port}"):
         launch(tiny_config(speech, tmp_path / "exp"))
     assert not dist.is_initialized()

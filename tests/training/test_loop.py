@@ -108,7 +108,7 @@ def test_states_are_written_by_time(speech, tmp_path, monkeypatch):
     experiment.loop.run(batches, history)
     history.close()
     batches.close()
-    assert experiment.plan.total_steps == 18
+    assert experiment.schedule.total_steps == 18
     assert states_of(tmp_path) == [4, 8, 12, 16, 18]
 
 

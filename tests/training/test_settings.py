@@ -76,13 +76,13 @@ def test_what_needs_several_devices_is_refused_before_the_data_are_read(change, 
         (256, None, 8, 32),
         (256, 16, 2, 16),
         (256, 128, 2, 128),
-        (256, 128, 8, 32),  # what one card holds at once, and more than one of eight is to have
+        (256, 128, 8, 32),  # what one GPU holds at once, and more than the share of one of eight
         (256, 256, 2, 128),
         (256, 300, 2, 300),  # nothing that a step can be made of: the sampler refuses it
         (256, 300, 1, 300),
         (256, 0, 2, 0),
     ],
 )
-def test_a_micro_batch_for_one_card_is_one_for_several(batch_size, micro_batch, processes, expected):
+def test_a_micro_batch_for_one_gpu_is_one_for_several(batch_size, micro_batch, processes, expected):
     trainer = TrainerConfig(batch_size=batch_size, micro_batch=micro_batch)
     assert micro_batch_of(trainer, batch_size // processes) == expected

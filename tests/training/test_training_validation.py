@@ -20,7 +20,7 @@ from svtoolkit.runs.epoch_weights import load_epoch_weights, weights_path
 from svtoolkit.scoring.extraction import EmbeddingExtractor
 from svtoolkit.scoring.metrics import equal_error_rate, min_dcf
 from svtoolkit.training.experiment import Experiment, train
-from svtoolkit.training.validation import Validation
+from svtoolkit.training.validation import HeldOutValidation
 
 
 def extractor_of(network) -> EmbeddingExtractor:
@@ -83,7 +83,7 @@ def test_without_validation_there_is_none(speech, tmp_path, caplog):
 
 def test_a_network_in_training_stays_in_training_and_as_it_was(speech, tmp_path):
     kaldi_dir = KaldiDir.read(speech)
-    validation = Validation(kaldi_dir, targets_per_speaker=3, seed=1, folder=tmp_path)
+    validation = HeldOutValidation(kaldi_dir, targets_per_speaker=3, seed=1, folder=tmp_path)
     network = make_network().train()
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     random_before = torch.get_rng_state()
@@ -98,8 +98,8 @@ def test_a_network_in_training_stays_in_training_and_as_it_was(speech, tmp_path)
 def test_trials_are_the_same_whenever_they_are_drawn(speech, tmp_path):
     kaldi_dir = KaldiDir.read(speech)
     for name in ("one", "two"):
-        Validation(kaldi_dir, targets_per_speaker=3, seed=1, folder=tmp_path / name)
-    Validation(kaldi_dir, targets_per_speaker=3, seed=2, folder=tmp_path / "three")
+        HeldOutValidation(kaldi_dir, targets_per_speaker=3, seed=1, folder=tmp_path / name)
+    HeldOutValidation(kaldi_dir, targets_per_speaker=3, seed=2, folder=tmp_path / "three")
     one, two, three = ((tmp_path / name / "trials").read_bytes() for name in ("one", "two", "three"))
     assert one == two
     assert one != three
@@ -111,7 +111,7 @@ def test_an_utterance_that_cannot_be_read_is_named(speech, tmp_path):
     shutil.copy(kaldi_dir.wav_scp["spk2-utt3"], broken)
     broken.write_bytes(broken.read_bytes()[:50])
     kaldi_dir.wav_scp["spk2-utt3"] = str(broken)
-    validation = Validation(kaldi_dir, targets_per_speaker=3, seed=1, folder=Path(tmp_path / "validation"))
+    validation = HeldOutValidation(kaldi_dir, targets_per_speaker=3, seed=1, folder=Path(tmp_path / "validation"))
     message = r"validation: 1 utterances have no embedding, the first is 'spk2-utt3': .*broken\.flac.*repair the data"
     with pytest.raises(UserError, match=message):
         validation.run(extractor_of(make_network()))
