@@ -22,8 +22,10 @@ from pathlib import Path
 
 import numpy as np
 import soundfile
+from tqdm import tqdm
 
 from svtoolkit.audio.files import convert_rate, inspect_audio
+from svtoolkit.corpora.prepared import Prepared
 from svtoolkit.corpora.synthetic.espeak import Synthesiser, find_espeak, open_synthesiser
 from svtoolkit.corpora.synthetic.sentences import compose_sentences
 from svtoolkit.corpora.synthetic.simulated_channels import CHANNELS, transmit
@@ -114,6 +116,31 @@ def generate_synthetic_corpus(
     return _list_utterances(tasks[:training]), _list_utterances(tasks[training:])
 
 
+def prepare_synthetic(
+    *,
+    out: str | Path,
+    speakers: int,
+    utterances_per_speaker: int,
+    eval_speakers: int,
+    seed: int,
+    sample_rate: int,
+    jobs: int = 1,
+) -> Prepared:
+    """``generate_synthetic_corpus`` with a progress bar."""
+    with tqdm(total=speakers * utterances_per_speaker, unit="utt", desc="synthesise", dynamic_ncols=True) as bar:
+        training, evaluation = generate_synthetic_corpus(
+            Path(out),
+            speakers=speakers,
+            utterances_per_speaker=utterances_per_speaker,
+            eval_speakers=eval_speakers,
+            seed=seed,
+            sample_rate=sample_rate,
+            jobs=jobs,
+            progress=bar.update,
+        )
+    return Prepared(training, evaluation)
+
+
 @dataclass(frozen=True)
 class SpeakerTask:
     """The utterances of one speaker: the unit of work of a process."""
@@ -148,7 +175,7 @@ def assign_channels(speaker: int, seed: int, utterances: int) -> list[str]:
     return [CHANNELS[(first + index) % len(CHANNELS)] for index in range(utterances)]
 
 
-def speak_speaker(task: SpeakerTask) -> int:
+def synthesise_speaker(task: SpeakerTask) -> int:
     """Write the missing utterances of a speaker; returns how many utterances the speaker now has."""
     missing = {path for path in task.paths if not path.is_file()}
     if missing:
@@ -249,14 +276,14 @@ def _check_numbers(speakers: int, utterances: int, eval_speakers: int, sample_ra
 
 def _run(tasks: Sequence[SpeakerTask], jobs: int) -> Iterator[int]:
     if jobs == 1:
-        yield from map(speak_speaker, tasks)
+        yield from map(synthesise_speaker, tasks)
         return
     killed = (
-        "a process that makes the synthetic corpus was killed, perhaps for want of memory; run the same command again, "
-        "which keeps what was made, with fewer jobs if it happens again"
+        "a process that makes the synthetic corpus was killed, probably because memory ran out; run the same command "
+        "again, which keeps what was made, with fewer jobs if it happens again"
     )
     with worker_processes(min(jobs, len(tasks)), killed=killed) as workers:
-        for future in as_completed([workers.submit(speak_speaker, task) for task in tasks]):
+        for future in as_completed([workers.submit(synthesise_speaker, task) for task in tasks]):
             yield future.result()
 
 
