@@ -6,7 +6,6 @@ import logging
 import random
 from collections.abc import Callable, Generator
 from contextlib import nullcontext
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,8 @@ from svtoolkit.crops.training_data import TrainingData
 from svtoolkit.device import autocast, choose_device
 from svtoolkit.distributed.replication import synchronise_batch_norm
 from svtoolkit.distributed.world import ALONE, World
-from svtoolkit.errors import UserError
-from svtoolkit.features import FrontEnd, build_front_end
 from svtoolkit.losses import MarginSchedule
+from svtoolkit.models.front_ends import front_end_of
 from svtoolkit.optim import LearningRateSchedule
 from svtoolkit.planning.assembly import Trainable, build_trainable
 from svtoolkit.planning.memory_layout import fails_in_channels_last
@@ -124,7 +122,7 @@ class Experiment:
         )
         self.plan = self._plan()
         self.sampler.total_steps = self.plan.total_steps
-        self.front_end = self._build_front_end().to(self.device)
+        self.front_end = front_end_of(config.features).to(self.device)
         trainable = self._build_trainable(start, state)
         self.step = self._build_step(trainable, micro_batch)
         micro_batch = self._fit(micro_batch)
@@ -174,12 +172,6 @@ class Experiment:
                 end_step=config.margin_schedule.end_epoch * steps,
             ),
         )
-
-    def _build_front_end(self) -> FrontEnd:
-        try:
-            return build_front_end(**asdict(self.config.features))
-        except (ImportError, ValueError) as error:
-            raise UserError(f"features cannot be computed: {error}") from error
 
     def _build_trainable(self, start: Start | None, state: dict[str, Any] | None) -> Trainable:
         config = self.config
