@@ -208,7 +208,13 @@ def test_defaults():
     assert found["pair"] is not defaults(AllTypes)["pair"]
 
 
-REGISTRIES = ["svtoolkit.models.registry", "svtoolkit.losses.registry", "svtoolkit.optim.registry"]
+REGISTRIES = [
+    "svtoolkit.corpora.registry",
+    "svtoolkit.losses.registry",
+    "svtoolkit.models.front_ends",
+    "svtoolkit.models.registry",
+    "svtoolkit.optim.registry",
+]
 
 
 @pytest.mark.parametrize("module", REGISTRIES)

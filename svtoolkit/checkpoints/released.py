@@ -10,7 +10,7 @@ verification: {threshold: 0.31, eer: 0.02, trials_sha256: ...}     once an evalu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from svtoolkit.config import FeaturesConfig
 from svtoolkit.errors import UserError
 from svtoolkit.models import build_model
+from svtoolkit.models.front_ends import features_config
 from svtoolkit.system.atomic import atomic_write
 
 FORMAT = 1
@@ -78,7 +79,10 @@ def read_description(folder: str | Path) -> ModelDescription:
             raise UserError(
                 f"{path}: section {section!r} is {value!r}, expected a mapping; re-create the file with `svt average`"
             )
-    features = _read_features(path, content["features"])
+    try:
+        features = features_config(content["features"])
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
     num_bins = content["model"].get("num_bins", features.num_bins)
     if num_bins != features.num_bins:
         raise UserError(
@@ -101,17 +105,6 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         found = content.get("format") if isinstance(content, dict) else type(content).__name__
         raise UserError(f"{path}: format is {found!r}, expected {FORMAT}; re-create it with `svt average`")
     return content
-
-
-def _read_features(path: Path, section: dict[str, Any]) -> FeaturesConfig:
-    kinds = {item.name: type(item.default) for item in fields(FeaturesConfig)}
-    for key, value in section.items():
-        if key not in kinds:
-            known = ", ".join(sorted(kinds))
-            raise UserError(f"{path}: features has unknown key {key!r}; known: {known}")
-        if type(value) is not kinds[key] and not (kinds[key] is float and type(value) is int):
-            raise UserError(f"{path}: features.{key} is {value!r}, expected {kinds[key].__name__}")
-    return FeaturesConfig(**section)
 
 
 def read_released(folder: str | Path) -> tuple[nn.Module, ModelDescription]:

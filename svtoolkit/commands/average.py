@@ -12,6 +12,7 @@ from svtoolkit.checkpoints.averaging import average_weights
 from svtoolkit.checkpoints.released import ModelDescription, write_released
 from svtoolkit.config import AverageConfig, FeaturesConfig
 from svtoolkit.errors import UserError
+from svtoolkit.models.front_ends import FRONT_ENDS
 from svtoolkit.runs.epoch_weights import choose_epochs, load_epoch_weights, weights_path
 from svtoolkit.runs.exp_dir import CHECKPOINTS, CONFIG, LOGS
 from svtoolkit.runs.provenance import read_record
@@ -43,7 +44,8 @@ def run(config: AverageConfig, command_line: str) -> int:
 
 def _describe(trained: dict[str, Any], epochs: list[int], command_line: str) -> ModelDescription:
     """What a released model says of itself, from the configuration it was trained with."""
-    features = FeaturesConfig(**{item.name: trained["features"][item.name] for item in fields(FeaturesConfig)})
+    settings = FRONT_ENDS[trained["features"]["backend"]].settings or FeaturesConfig
+    features = settings(**{item.name: trained["features"][item.name] for item in fields(settings)})
     return ModelDescription(
         model={"num_bins": features.num_bins, **trained["model"]},
         features=features,

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, fields
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
 from svtoolkit.audio.files import try_durations
 from svtoolkit.config import PrepareConfig
-from svtoolkit.corpora.cnceleb import prepare_cnceleb, read_cnceleb_trials
-from svtoolkit.corpora.kaldi import prepare_kaldi
-from svtoolkit.corpora.librispeech import prepare_librispeech
-from svtoolkit.corpora.musan import prepare_musan
-from svtoolkit.corpora.rirs_noises import prepare_rirs_noises
-from svtoolkit.corpora.speaker_folders import prepare_speaker_folders
-from svtoolkit.corpora.synthetic.corpus import generate_synthetic_corpus
-from svtoolkit.corpora.voxceleb import prepare_voxceleb1, prepare_voxceleb2
-from svtoolkit.corpora.voxceleb_trials import read_voxceleb_trials
+from svtoolkit.corpora.prepared import Prepared
+from svtoolkit.corpora.registry import CORPORA
 from svtoolkit.data.bad_files import BAD_FILES, BadFile, count_allowed, show_reasons, write_bad_files
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.splitting import split_speakers
@@ -31,71 +27,92 @@ from svtoolkit.system.atomic import atomic_write
 
 log = logging.getLogger(__name__)
 
-FOLDERS: dict[str, Callable[..., KaldiDir]] = {
-    "folders": prepare_speaker_folders,
-    "librispeech": prepare_librispeech,
-    "musan": prepare_musan,
-    "rirs_noises": prepare_rirs_noises,
-}
-"""Corpora of one folder."""
-IN_PARTS: dict[str, Callable[..., KaldiDir]] = {
-    "voxceleb1": prepare_voxceleb1,
-    "voxceleb2": prepare_voxceleb2,
-    "cnceleb": prepare_cnceleb,
-}
-"""The same, of which a part can be taken."""
-CORPORA = ("synthetic", "kaldi", *FOLDERS, *IN_PARTS)
-OWN_OPTIONS = (
-    (("synthetic",), ("speakers", "utterances_per_speaker", "sample_rate"), "which makes its speech"),
-    (tuple(IN_PARTS), ("part",), "which are published in parts"),
-    (("voxceleb1",), ("trials", "other_trials"), "of which the official lists are"),
-    ((*FOLDERS, *IN_PARTS), ("max_bad",), "of which a list is made"),
-)
-"""Corpora, options that are for them alone, and why."""
+EVERY_CORPUS = (
+    "corpus", "source", "out", "jobs", "max_bad", "seed", "eval_speakers", "draw_trials", "targets_per_speaker"
+)  # fmt: skip
+"""Keys that need not be named by a corpus; ``root`` and the others are for those that name them."""
 
 
 def run(config: PrepareConfig, typed: str) -> int:
-    """List the corpus (speak it, if it is the synthetic one) and write its data directories."""
-    _check_options(config)
+    """List the corpus (synthesise it, if it is the synthetic one) and write its data directories."""
+    prepare = CORPORA.load(config.corpus)
+    parameters = _parameters(config.corpus)
+    _check_options(config, parameters)
     out = Path(config.out)
-    if config.corpus == "synthetic":
-        written = _write_split(config, out, *_speak(config, out))
+    found = prepare(**_arguments(config, parameters))
+    prepared = found if isinstance(found, Prepared) else Prepared(found)
+    if prepared.evaluation is not None:
+        written = _write_split(config, out, prepared.kaldi_dir, prepared.evaluation)
     elif config.eval_speakers:
-        kaldi_dir = _list_corpus(config)
-        split = split_speakers(kaldi_dir, eval_speakers=config.eval_speakers, seed=config.seed)
+        split = split_speakers(prepared.kaldi_dir, eval_speakers=config.eval_speakers, seed=config.seed)
         written = _write_split(config, out, *split)
     else:
-        written = _write_whole(config, out, _list_corpus(config))
+        written = _write_whole(config, out, prepared)
     for folder in written:
         write_record(folder / DATA_RECORD, typed, asdict(config))
     return 0
 
 
-def _check_options(config: PrepareConfig) -> None:
-    if config.corpus not in CORPORA:
-        raise UserError(f"corpus is {config.corpus!r}, expected one of {', '.join(CORPORA)}")
-    if config.corpus == "synthetic" and (config.source or config.root is not None):
-        raise UserError("corpus=synthetic makes its own speech; leave out source and root")
-    defaults = {item.name: item.default for item in fields(PrepareConfig)} | {"trials": []}
-    for corpora, options, why in OWN_OPTIONS:
-        foreign = [option for option in options if getattr(config, option) != defaults[option]]
-        if foreign and config.corpus not in corpora:
-            raise UserError(f"{', '.join(foreign)}: for corpus={'|'.join(corpora)} only, {why}; leave it out")
+def _parameters(corpus: str) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(CORPORA.load(corpus)).parameters
+
+
+def _corpora_with(key: str) -> list[str]:
+    return [name for name in CORPORA.rows if key in _parameters(name)]
+
+
+def _arguments(config: PrepareConfig, parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
+    given: dict[str, Any] = {key: getattr(config, key) for key in vars(config) if key in parameters}
+    if "folder" in parameters:
+        given["folder"] = config.source[0]
+    if "sources" in parameters:
+        given["sources"] = config.source
+    if "measure" in parameters:
+        given["measure"] = partial(_measure, config)
+    given |= CORPORA[config.corpus].arguments
+    absent = [name for name, found in parameters.items() if found.default is found.empty and name not in given]
+    if absent:
+        raise UserError(
+            f"corpus={config.corpus} takes {', '.join(absent)}, expected keys of `svt prepare`, folder, sources or "
+            "measure; repair the package that adds it"
+        )
+    return given
+
+
+def _check_options(config: PrepareConfig, parameters: Collection[str]) -> None:
+    corpus = config.corpus
+    makes_its_own = "folder" not in parameters and "sources" not in parameters
+    if makes_its_own:
+        if config.source or config.root is not None:
+            raise UserError(f"corpus={corpus} makes its own speech; leave out source and root")
+    elif "root" not in parameters and config.root is not None:
+        raise UserError(f"corpus={corpus} finds files below its source; leave out root")
+    defaults = asdict(PrepareConfig())
+    own = [key for key in defaults if key not in (*EVERY_CORPUS, "root", *parameters)]
+    foreign = {key: _corpora_with(key) for key in own if getattr(config, key) != defaults[key]}
+    for corpora in foreign.values():
+        keys = ", ".join(key for key in foreign if foreign[key] == corpora)
+        raise UserError(f"{keys}: for corpus={'|'.join(corpora)} only; leave it out")
+    if config.max_bad != defaults["max_bad"] and "folder" not in parameters:
+        raise UserError(f"max_bad: for corpus={'|'.join(_corpora_with('folder'))} only; leave it out")
     if config.trials and config.eval_speakers:
         raise UserError("trials are of the corpus as it is; leave out eval_speakers, which splits it")
     if config.other_trials and not config.trials:
         raise UserError("other_trials says what trials may be; give them as trials=[...]")
     _check_folders(config)
-    _check_numbers(config)
+    _check_numbers(config, makes_its_own=makes_its_own)
+    if ("folder" in parameters and len(config.source) != 1) or ("sources" in parameters and not config.source):
+        expected = "one folder" if "folder" in parameters else "one data directory or more"
+        raise UserError(f"corpus={corpus}: source lists {len(config.source)} folders, expected {expected}")
 
 
-def _check_numbers(config: PrepareConfig) -> None:
+def _check_numbers(config: PrepareConfig, *, makes_its_own: bool) -> None:
     for name in ("jobs", "targets_per_speaker"):
         if getattr(config, name) < 1:
             raise UserError(f"{name} is {getattr(config, name)}, expected 1 or more")
     if not 0 <= config.max_bad <= 1:
         raise UserError(f"max_bad is {config.max_bad}, expected a share of the files from 0 to 1")
-    if config.corpus != "synthetic" and (config.eval_speakers < 0 or config.eval_speakers == 1):
+    if not makes_its_own and (config.eval_speakers < 0 or config.eval_speakers == 1):
         raise UserError(
             f"eval_speakers is {config.eval_speakers}, expected 2 or more, whose trials can be drawn, or 0: no split"
         )
@@ -109,44 +126,6 @@ def _check_folders(config: PrepareConfig) -> None:
     own = [source for source in config.source if Path(source).resolve() in [target.resolve() for target in targets]]
     if own:
         raise UserError(f"out={config.out} would overwrite the source {own[0]}; choose another folder")
-    if config.corpus == "folders":
-        for source in config.source:
-            if out.resolve().is_relative_to(Path(source).resolve()):
-                raise UserError(
-                    f"out={config.out} lies in the source {source}, whose folders are taken for speakers; choose a "
-                    "folder outside"
-                )
-
-
-def _speak(config: PrepareConfig, out: Path) -> tuple[KaldiDir, KaldiDir]:
-    total = config.speakers * config.utterances_per_speaker
-    with tqdm(total=total, unit="utt", desc="speak", dynamic_ncols=True) as bar:
-        return generate_synthetic_corpus(
-            out,
-            speakers=config.speakers,
-            utterances_per_speaker=config.utterances_per_speaker,
-            eval_speakers=config.eval_speakers,
-            seed=config.seed,
-            sample_rate=config.sample_rate,
-            jobs=config.jobs,
-            progress=bar.update,
-        )
-
-
-def _list_corpus(config: PrepareConfig) -> KaldiDir:
-    def measure(files: Mapping[str, str]) -> dict[str, float]:
-        return _measure(config, files)
-
-    if config.corpus == "kaldi" and config.source:
-        return prepare_kaldi(config.source, config.root, jobs=config.jobs, measure=measure)
-    if len(config.source) != 1:
-        expected = "one data directory or more" if config.corpus == "kaldi" else "one folder"
-        raise UserError(f"corpus={config.corpus}: source lists {len(config.source)} folders, expected {expected}")
-    if config.root is not None:
-        raise UserError(f"corpus={config.corpus} finds files below its source; leave out root")
-    if config.corpus in IN_PARTS:
-        return IN_PARTS[config.corpus](config.source[0], part=config.part, jobs=config.jobs, measure=measure)
-    return FOLDERS[config.corpus](config.source[0], jobs=config.jobs, measure=measure)
 
 
 def _measure(config: PrepareConfig, files: Mapping[str, str]) -> dict[str, float]:
@@ -168,19 +147,6 @@ def _measure(config: PrepareConfig, files: Mapping[str, str]) -> dict[str, float
     return durations
 
 
-def _official_trials(config: PrepareConfig, kaldi_dir: KaldiDir) -> dict[str, Trials]:
-    """Trial lists that are published with a corpus: name of the file to write -> trials."""
-    if config.corpus == "cnceleb" and config.part == "test":
-        return {"trials": read_cnceleb_trials(config.source[0], kaldi_dir.utt2spk)}
-    lists: dict[str, Trials] = {}
-    for path in config.trials:
-        name, trials = read_voxceleb_trials(path, kaldi_dir.utt2spk, allow_other=config.other_trials)
-        if name in lists:
-            raise UserError(f"{path}: would be {name}, which another list is already; leave one out or rename the file")
-        lists[name] = trials
-    return lists
-
-
 def _write_split(config: PrepareConfig, out: Path, train: KaldiDir, evaluation: KaldiDir) -> list[Path]:
     drawn = _draw_trials(config, evaluation)  # before anything is written: there may be too few utterances
     _write(out / "train", train, {})
@@ -188,14 +154,12 @@ def _write_split(config: PrepareConfig, out: Path, train: KaldiDir, evaluation: 
     return [out / "train", out / "eval"]
 
 
-def _write_whole(config: PrepareConfig, out: Path, kaldi_dir: KaldiDir) -> list[Path]:
-    lists = _official_trials(config, kaldi_dir)
-    brought = find_trials(config.source[0]) if config.corpus == "kaldi" and len(config.source) == 1 else []
-    names = [file.name for file in brought]
+def _write_whole(config: PrepareConfig, out: Path, prepared: Prepared) -> list[Path]:
+    lists, names = dict(prepared.trials), [file.name for file in prepared.trial_files]
     if config.draw_trials and "trials" not in [*lists, *names]:
-        lists["trials"] = _draw_trials(config, kaldi_dir)
-    _write(out, kaldi_dir, lists, names)
-    for file in brought:
+        lists["trials"] = _draw_trials(config, prepared.kaldi_dir)
+    _write(out, prepared.kaldi_dir, lists, names)
+    for file in prepared.trial_files:
         with atomic_write(out / file.name, "wb") as stream:
             stream.write(file.read_bytes())
     return [out]
@@ -213,7 +177,7 @@ def _write(folder: Path, kaldi_dir: KaldiDir, lists: Mapping[str, Trials], broug
         log.info("%s: %d trials, %d of them target", folder / name, len(trials), int(trials.target.sum()))
     for file in find_trials(folder):
         if file.name not in (*lists, *brought):
-            log.warning("%s: stood there before; remove it unless it is of these utterances", file)
+            log.warning("%s is left from an earlier run; delete it unless it belongs to these utterances", file)
 
 
 def _draw_trials(config: PrepareConfig, kaldi_dir: KaldiDir) -> Trials:

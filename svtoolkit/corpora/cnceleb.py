@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from svtoolkit.corpora.folders import Listed, Measure, audio_files, make_kaldi_dir, open_corpus, subfolders
+from svtoolkit.corpora.prepared import Prepared
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
@@ -67,6 +68,16 @@ def prepare_cnceleb(
     speakers = len({item.speaker for item in listed})
     log.info("cnceleb %s: %d speakers, %d utterances", part, speakers, len(listed))
     return make_kaldi_dir(listed, jobs=jobs, measure=measure)
+
+
+def prepare_with_trials(
+    folder: str | Path, *, part: str, eval_speakers: int, jobs: int = 1, measure: Measure | None = None
+) -> Prepared:
+    """The same with the trials of part=test, unless its speakers are split further."""
+    kaldi_dir = prepare_cnceleb(folder, part=part, jobs=jobs, measure=measure)
+    if part != "test" or eval_speakers:
+        return Prepared(kaldi_dir)
+    return Prepared(kaldi_dir, trials={"trials": read_cnceleb_trials(folder, kaldi_dir.utt2spk)})
 
 
 def read_cnceleb_trials(folder: str | Path, utterances: Iterable[str]) -> Trials:

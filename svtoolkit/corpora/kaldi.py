@@ -14,8 +14,10 @@ from pathlib import Path
 from svtoolkit.audio.files import measure_durations
 from svtoolkit.audio.shards.location import is_there
 from svtoolkit.corpora.folders import Measure
+from svtoolkit.corpora.prepared import Prepared
 from svtoolkit.data.audio_table import make_absolute
 from svtoolkit.data.kaldi_dir import KaldiDir, Segment
+from svtoolkit.data.validation import find_trials
 from svtoolkit.errors import UserError
 
 
@@ -57,6 +59,14 @@ def prepare_kaldi(
         joined.segments |= (part.segments or whole) if segmented else {}
     _measure_missing(joined, jobs, measure)
     return joined
+
+
+def prepare_with_trials(
+    sources: Sequence[str | Path], *, root: str | Path | None, jobs: int = 1, measure: Measure | None = None
+) -> Prepared:
+    """The same with the trial lists of the source, if there is only one: those of several are not one list."""
+    kaldi_dir = prepare_kaldi(sources, root, jobs=jobs, measure=measure)
+    return Prepared(kaldi_dir, trial_files=find_trials(sources[0]) if len(sources) == 1 else ())
 
 
 def _read_absolute(folder: Path, root: str | Path | None) -> KaldiDir:

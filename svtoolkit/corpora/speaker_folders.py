@@ -87,6 +87,19 @@ def prepare_speaker_folders(folder: str | Path, *, jobs: int = 1, measure: Measu
     return make_kaldi_dir(listed, jobs=jobs, measure=measure)
 
 
+def prepare_outside(folder: str | Path, *, out: str | Path, jobs: int = 1, measure: Measure | None = None) -> KaldiDir:
+    """``prepare_speaker_folders`` for a data directory that does not lie in the corpus itself.
+
+    Raises:
+        UserError: ``out`` is a folder below ``folder``.
+    """
+    if Path(out).resolve().is_relative_to(Path(folder).resolve()):
+        raise UserError(
+            f"out={out} lies in the source {folder}, whose folders are taken for speakers; choose a folder outside"
+        )
+    return prepare_speaker_folders(folder, jobs=jobs, measure=measure)
+
+
 def audio_extensions() -> set[str]:
     """Lower-case extensions, without the dot: formats with a header of the installed libsndfile, and FFmpeg's."""
     formats = set(soundfile.available_formats()) - {HEADERLESS}

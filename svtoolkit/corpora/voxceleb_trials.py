@@ -12,12 +12,15 @@ import hashlib
 import os
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from svtoolkit.corpora.folders import Measure
+from svtoolkit.corpora.prepared import Prepared
+from svtoolkit.corpora.voxceleb import prepare_voxceleb1
 from svtoolkit.data.tables import BYTE_ORDER_MARK
 from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
@@ -81,6 +84,34 @@ OFFICIAL_LISTS = (
         "33271aa73d7d4ad049d1703d261c6229b2860b358cec466cdbde5a3e02ceb59c",
     ),
 )
+
+
+def prepare_with_trials(
+    folder: str | Path,
+    *,
+    part: str,
+    trials: Sequence[str],
+    other_trials: bool,
+    jobs: int = 1,
+    measure: Measure | None = None,
+) -> Prepared:
+    """``prepare_voxceleb1`` with trial lists.
+
+    Args:
+        trials: the lists.
+        other_trials: take any list of the same form.
+
+    Raises:
+        UserError: as ``prepare_voxceleb1`` and ``read_voxceleb_trials``; two lists of one name.
+    """
+    kaldi_dir = prepare_voxceleb1(folder, part=part, jobs=jobs, measure=measure)
+    lists: dict[str, Trials] = {}
+    for path in trials:
+        name, found = read_voxceleb_trials(path, kaldi_dir.utt2spk, allow_other=other_trials)
+        if name in lists:
+            raise UserError(f"{path}: would be {name}, which another list is already; leave one out or rename the file")
+        lists[name] = found
+    return Prepared(kaldi_dir, trials=lists)
 
 
 def read_voxceleb_trials(

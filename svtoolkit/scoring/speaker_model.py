@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from svtoolkit.audio.files import read_audio
 from svtoolkit.checkpoints.released import ModelDescription, read_released
 from svtoolkit.device import choose_device
 from svtoolkit.errors import UserError
-from svtoolkit.features import build_front_end
+from svtoolkit.models.front_ends import front_end_of
 from svtoolkit.scoring.extraction import EmbeddingExtractor
 
 
@@ -42,9 +41,9 @@ class SpeakerModel:
         """
         network, description = read_released(folder)
         try:
-            front_end = build_front_end(**asdict(description.features))
-        except (ImportError, ValueError) as error:
-            raise UserError(f"{folder}: its features cannot be computed here: {error}") from error
+            front_end = front_end_of(description.features)
+        except UserError as error:
+            raise UserError(f"{folder}: {error}") from error
         return cls(EmbeddingExtractor(network, front_end, choose_device(device), **extraction), description)
 
     @property

@@ -18,6 +18,7 @@ from svtoolkit.crops.sampler import BatchSampler, share_of
 from svtoolkit.crops.training_data import TrainingData
 from svtoolkit.device import autocast, choose_device
 from svtoolkit.distributed.world import ALONE, World
+from svtoolkit.models.front_ends import front_end_of
 from svtoolkit.runs.exp_dir import CHECKPOINTS, LOGS, alone_in, find_state, open_history, write_config
 from svtoolkit.training.fitting import explain_oom_at_start, fit_micro_batch, gpu_memory_bytes, oom_error, try_pass
 from svtoolkit.training.initialisation import read_start, speakers_digest
@@ -25,7 +26,7 @@ from svtoolkit.training.loop import TrainingLoop
 from svtoolkit.training.run_schedule import build_run_schedule
 from svtoolkit.training.run_summary import log_run, name_utterances
 from svtoolkit.training.settings import check_settings, micro_batch_of
-from svtoolkit.training.setup import configured_front_end, seed_everything, trainable_with_weights
+from svtoolkit.training.setup import seed_everything, trainable_with_weights
 from svtoolkit.training.step import OptimizerStep
 from svtoolkit.training.validation import build_validation
 
@@ -94,7 +95,7 @@ class Experiment:
         self.sampler = self._build_sampler()
         self.schedule = build_run_schedule(config, self.sampler.steps_per_epoch)
         self.sampler.total_steps = self.schedule.total_steps
-        self.front_end = configured_front_end(config).to(self.device)
+        self.front_end = front_end_of(config.features).to(self.device)
         trainable = trainable_with_weights(config, self.data.training_set, start, state, self.device, world)
         self.step = OptimizerStep(
             self.front_end,

@@ -38,7 +38,7 @@ from svtoolkit.device import autocast, choose_device
 from svtoolkit.distributed.rank import RANK_VARIABLES, Rank, rank_in_environment
 from svtoolkit.distributed.world import process_group
 from svtoolkit.errors import UserError
-from svtoolkit.system.processes import end_with_parent, block_signals
+from svtoolkit.system.processes import block_signals, end_with_parent
 from svtoolkit.system.signals import ASKING
 from svtoolkit.training.experiment import train
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,6 @@ from svtoolkit.config import TrainConfig
 from svtoolkit.crops.training_set import TrainingSet
 from svtoolkit.distributed.replication import synchronise_batch_norm
 from svtoolkit.distributed.world import World
-from svtoolkit.errors import UserError
-from svtoolkit.features import FrontEnd, build_front_end
 from svtoolkit.planning.assembly import Trainable, build_trainable
 from svtoolkit.training.initialisation import Start, choose_classes
 
@@ -30,18 +27,6 @@ def seed_everything(config: TrainConfig, world: World) -> None:
         torch.set_num_threads(max(1, torch.get_num_threads() // world.local_size))
     torch.backends.cudnn.deterministic = config.trainer.deterministic
     torch.backends.cudnn.benchmark = not config.trainer.deterministic
-
-
-def configured_front_end(config: TrainConfig) -> FrontEnd:
-    """The filter bank as configured.
-
-    Raises:
-        UserError: settings that it refuses, or a backend that cannot be imported.
-    """
-    try:
-        return build_front_end(**asdict(config.features))
-    except (ImportError, ValueError) as error:
-        raise UserError(f"features cannot be computed: {error}") from error
 
 
 def trainable_with_weights(

@@ -296,9 +296,9 @@ def test_too_few_utterances_for_trials_leave_nothing_behind(tmp_path, capsys):
 def test_trial_lists_of_a_former_run_are_spoken_of(tmp_path, folders, capsys):
     words = ["prepare", "corpus=folders", "--source", str(folders), f"out={tmp_path}/data"]
     assert main([*words, "draw_trials=true"]) == 0
-    assert "stood there before" not in capsys.readouterr().out
+    assert "earlier run" not in capsys.readouterr().out
     assert main(words) == 0
-    message = f"{tmp_path}/data/trials: stood there before; remove it unless it is of these utterances\n"
+    message = f"{tmp_path}/data/trials is left from an earlier run; delete it unless it belongs to these utterances\n"
     assert capsys.readouterr().out.endswith(message)
 
 
@@ -316,13 +316,13 @@ def test_a_folder_that_cannot_be_written_to(tmp_path, folders, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["corpus=voxceleb3"], "corpus is 'voxceleb3', expected one of synthetic, kaldi, folders, librispeech, musan, "
-         "rirs_noises, voxceleb1, voxceleb2, cnceleb"),
+        (["corpus=voxceleb3"], "there is no corpus 'voxceleb3'; did you mean 'voxceleb2'? (all: synthetic, "
+         "kaldi, folders, librispeech, musan, rirs_noises, voxceleb1, voxceleb2, cnceleb)"),
         (["corpus=voxceleb1", "source=[a]", "part=train"], "part is 'train', expected one of all, dev, test"),
         (["corpus=musan", "source=[a]", "part=dev"],
-         "part: for corpus=voxceleb1|voxceleb2|cnceleb only, which are published in parts; leave it out"),
+         "part: for corpus=voxceleb1|voxceleb2|cnceleb only; leave it out"),
         (["corpus=voxceleb2", "source=[a]", "trials=[b]", "other_trials=true"],
-         "trials, other_trials: for corpus=voxceleb1 only, of which the official lists are; leave it out"),
+         "trials, other_trials: for corpus=voxceleb1 only; leave it out"),
         (["corpus=voxceleb1", "source=[a]", "trials=[b]", "eval_speakers=2"],
          "trials are of the corpus as it is; leave out eval_speakers, which splits it"),
         (["corpus=voxceleb1", "source=[a]", "other_trials=true"],
@@ -335,7 +335,7 @@ def test_a_folder_that_cannot_be_written_to(tmp_path, folders, capsys):
         (["corpus=synthetic", "source=[a]"], "corpus=synthetic makes its own speech; leave out source and root"),
         (["corpus=synthetic", "root=r"], "corpus=synthetic makes its own speech; leave out source and root"),
         (["corpus=folders", "source=[a]", "speakers=5", "sample_rate=8000"],
-         "speakers, sample_rate: for corpus=synthetic only, which makes its speech; leave it out"),
+         "speakers, sample_rate: for corpus=synthetic only; leave it out"),
         (["corpus=kaldi", "source=[nowhere]"], "nowhere"),
         (["corpus=folders", "source=[a]", "jobs=0"], "jobs is 0, expected 1 or more"),
         (["corpus=folders", "source=[a]", "targets_per_speaker=0"], "targets_per_speaker is 0, expected 1 or more"),

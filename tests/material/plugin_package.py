@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import configparser
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import dedent
+
+from paths import ROOT
 
 
 def install_package(
@@ -26,3 +30,29 @@ def install_package(
         lines += [f"[{group}]", *(f"{key} = {value}" for key, value in points.items())]
     (info / "entry_points.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
+
+
+def examples() -> dict[str, str]:
+    """Code of docs/extending.md by its first line, a comment: path of a file, or "path, in NAME" for a row."""
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    found: dict[str, str] = {}
+    for block in re.findall(r"```(?:python|toml)\n(.*?)```", page, flags=re.DOTALL):
+        heading, _, code = block.partition("\n")
+        if heading.startswith("# "):
+            name = heading.removeprefix("# ")
+            found[name] = found.get(name, "") + code
+    return found
+
+
+def install_example(folder: Path) -> Path:
+    """The package of docs/extending.md as pip would leave it."""
+    project = configparser.ConfigParser()
+    project.optionxform = str  # type: ignore[assignment,method-assign]
+    project.read_string(examples()["pyproject.toml"])
+    prefix = "project.entry-points."
+    points = {
+        section.removeprefix(prefix).strip('"'): {key: value.strip('"') for key, value in project[section].items()}
+        for section in project.sections()
+        if section.startswith(prefix)
+    }
+    return install_package(folder, "my_speaker", examples()["my_speaker.py"], points)

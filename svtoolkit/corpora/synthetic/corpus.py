@@ -22,8 +22,10 @@ from pathlib import Path
 
 import numpy as np
 import soundfile
+from tqdm import tqdm
 
 from svtoolkit.audio.files import convert_rate, inspect_audio
+from svtoolkit.corpora.prepared import Prepared
 from svtoolkit.corpora.synthetic.espeak import Synthesiser, find_espeak, open_synthesiser
 from svtoolkit.corpora.synthetic.sentences import compose_sentences
 from svtoolkit.corpora.synthetic.simulated_channels import CHANNELS, transmit
@@ -112,6 +114,31 @@ def generate_synthetic_corpus(
     write_table(out / "utt2channel", channels)
     training = speakers - eval_speakers
     return _list_utterances(tasks[:training]), _list_utterances(tasks[training:])
+
+
+def prepare_synthetic(
+    *,
+    out: str | Path,
+    speakers: int,
+    utterances_per_speaker: int,
+    eval_speakers: int,
+    seed: int,
+    sample_rate: int,
+    jobs: int = 1,
+) -> Prepared:
+    """``generate_synthetic_corpus`` with a progress bar."""
+    with tqdm(total=speakers * utterances_per_speaker, unit="utt", desc="synthesise", dynamic_ncols=True) as bar:
+        training, evaluation = generate_synthetic_corpus(
+            Path(out),
+            speakers=speakers,
+            utterances_per_speaker=utterances_per_speaker,
+            eval_speakers=eval_speakers,
+            seed=seed,
+            sample_rate=sample_rate,
+            jobs=jobs,
+            progress=bar.update,
+        )
+    return Prepared(training, evaluation)
 
 
 @dataclass(frozen=True)
