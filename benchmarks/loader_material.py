@@ -60,7 +60,7 @@ def make_material(folder: Path, data: Path | None, *, utterances: int, seconds: 
 
     Args:
         data: folder of real recordings; None: synthetic ones.
-        utterances: how many there shall be.
+        utterances: how many to make.
         seconds: length of each.
         per_shard: utterances of an archive.
 

@@ -24,7 +24,7 @@ class ChangedRows(NamedTuple):
     parameters: Mapping[str, Tensor]
 
     def to(self, device: torch.device) -> ChangedRows:
-        """The same on another device; the copy of pinned tensors goes on while the caller does."""
+        """The same on another device; the copy of pinned tensors is asynchronous."""
         parameters = {name: values.to(device, non_blocking=True) for name, values in self.parameters.items()}
         return ChangedRows(self.rows.to(device, non_blocking=True), parameters)
 

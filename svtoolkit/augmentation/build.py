@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from svtoolkit.augmentation.augmenter import Augmenter
@@ -23,7 +24,7 @@ def build_augmenter(
     rirs: ImpulseLibrary | None = None,
     *,
     sample_rate: int,
-    added: Mapping[str, Any] | None = None,
+    added: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Augmenter:
     """The changes that a configuration asks for; none where its probability is 0.
 
@@ -31,13 +32,13 @@ def build_augmenter(
         augment: how often and how much.
         noises, rirs: what there is to draw from; None: no noise, no reverberation.
         sample_rate: of the crops, in Hz.
-        added: changes of other packages, by their name in ``AUGMENTATIONS``, each with its settings. They are drawn and
-            made after ours, whose draws they leave as they are.
+        added: changes of other packages, by their name in ``AUGMENTATIONS``: settings that are not the default. They
+            are drawn and made after ours, whose draws they leave as they are.
 
     Raises:
         UserError: as ``check_augment``; the configuration asks for what the libraries do not hold, or never for one of
-            them; a telephone line at a rate that is no multiple of its own; an added change that is not there or would
-            never happen.
+            them; a telephone line at a rate that is no multiple of its own; an added change that is unknown, has no
+            such settings or would never happen.
     """
     check_augment(augment)
     weights = {
@@ -95,14 +96,19 @@ def _noise_kinds(augment: AugmentConfig) -> dict[str, NoiseKind]:
     return kinds | {"babble": NoiseKind(augment.babble_weight, augment.babble_snr, augment.babble_talkers)}
 
 
-def _added(name: str, settings: Any, probability: float, sample_rate: int) -> Change:
+def _added(name: str, given: Mapping[str, Any], probability: float, sample_rate: int) -> Change:
     row = AUGMENTATIONS[name]
     if row.settings is None:
         raise UserError(f"augmentation {name!r} has keys of its own in the group augment; set those")
-    if not probability:
-        raise UserError(f"augment.probability is 0, and {name} would never happen; raise it or leave {name} out")
+    known = [item.name for item in fields(row.settings)]
+    for key in given:
+        if key not in known:
+            raise UserError(f"augmentation {name!r} has no key {key!r}; valid are {', '.join(known)}")
+    settings = row.settings(**given)
     if not 0 <= settings.probability <= 1:
         raise UserError(f"probability of {name} is {settings.probability}, expected a share from 0 to 1")
+    if not probability:
+        raise UserError(f"augment.probability is 0, and {name} would never happen; raise it or leave {name} out")
     return row.load()(**row.arguments, **vars(settings), sample_rate=sample_rate)
 
 

@@ -28,7 +28,7 @@ CACHED_RESPONSES = 512
 
 @dataclass(frozen=True)
 class ImpulseLibrary:
-    """Room impulse responses; what the speakers of their data directory stand for (rooms, sizes) does not matter."""
+    """Room impulse responses; what stands for speakers in their data directory, such as rooms, does not matter."""
 
     files: SoundFiles
     _ready: dict[tuple[int, int], np.ndarray] = field(default_factory=dict, repr=False, compare=False)
@@ -45,9 +45,8 @@ class ImpulseLibrary:
         Raises:
             UserError: files that cannot be used, or that are too long to be impulse responses.
         """
-        return cls(
-            SoundFiles.build(utterances, "augment.reverberation", SHORTEST_RESPONSE, LONGEST_RECORDING, jobs),
-        )
+        files = SoundFiles.build(utterances, "augment.reverberation", SHORTEST_RESPONSE, LONGEST_RECORDING, jobs)
+        return cls(files)
 
     def __len__(self) -> int:
         return len(self.files)
@@ -85,7 +84,7 @@ class ImpulseLibrary:
         return not self.files.offsets[index] and inspect_audio(self.files.paths[index]).sample_rate == sample_rate
 
     def fingerprint(self) -> str:
-        """Changes whenever a plan would mean another room."""
+        """Changes whenever the same draw would be another response; its first word is that of runs begun earlier."""
         return f"rooms {self.files.fingerprint()}"
 
 

@@ -17,7 +17,7 @@ from svtoolkit.data.kaldi_dir import Utterance
 from svtoolkit.errors import UserError
 
 NOISE_CATEGORIES = ("noise", "music", "speech")
-"""Of MUSAN (Snyder et al., arXiv:1510.08484); they stand where other data directories name speakers."""
+"""Of MUSAN (Snyder et al., arXiv:1510.08484); the speakers of a data directory of noises."""
 
 LIBRARY_CATEGORY = {"noise": "noise", "music": "music", "babble": "speech"}
 """What is mixed in -> the category of the noise library that it is made of."""

@@ -15,7 +15,7 @@ from svtoolkit.augmentation.level import SILENCE, level
 
 
 class Reverberation(Change):
-    """Impulse responses drawn uniformly, whatever their room.
+    """Impulse responses, drawn uniformly.
 
     Args:
         library: what there is to draw from.
@@ -43,7 +43,7 @@ class Reverberation(Change):
 
 
 def reverberate(waveforms: Tensor, responses: Tensor) -> Tensor:
-    """Speech in a room, at the power that it had outside, and as early: the first tap is the direct path.
+    """Speech convolved with a response, at the power that it had, and undelayed: the first tap is the direct path.
 
     Args:
         waveforms: float32, (batch, samples).

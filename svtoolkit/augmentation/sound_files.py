@@ -34,7 +34,7 @@ class SoundFiles:
 
     @classmethod
     def build(cls, utterances: Sequence[Utterance], key: str, shortest: float, longest: float, jobs: int) -> SoundFiles:
-        """Take utterances, with durations from the headers where the tables are silent.
+        """Take utterances, with durations from the headers where no table has one.
 
         Raises:
             UserError: none at all, files that are missing or no audio, too short or too long for what ``key`` is.
@@ -103,7 +103,7 @@ class SoundFiles:
         return self._decode(index, 0.0, float(self.seconds[index]), sample_rate)
 
     def fingerprint(self) -> str:
-        """Changes with number, order and lengths of the stretches; where files lie is no part of it."""
+        """Changes with number, order and durations of the stretches, but not with the paths of files."""
         times = np.stack([self.offsets, self.seconds]) * 1e4
         return hashlib.sha256(times.round().astype("<i8").tobytes()).hexdigest()
 

@@ -39,7 +39,7 @@ class CropBatch(NamedTuple):
     changes: Mapping[str, ChangedRows] = {}
 
     def to(self, device: torch.device) -> CropBatch:
-        """The same on another device; the copy of pinned tensors goes on while the caller does."""
+        """The same on another device; the copy of pinned tensors is asynchronous."""
         waveforms, labels, masks, entries = (tensor.to(device, non_blocking=True) for tensor in self[:4])
         changes = {name: rows.to(device) for name, rows in self.changes.items()}
         return CropBatch(waveforms, labels, masks, entries, changes)

@@ -121,7 +121,7 @@ class Manifest(Sequence[Utterance]):
         return self.take(np.flatnonzero(~is_chosen)), self.take(np.flatnonzero(is_chosen))
 
     def kaldi_dir(self) -> KaldiDir:
-        """The same as tables in memory, for few utterances; each stretch is listed as of a recording of its own."""
+        """The same as tables in memory, for few utterances; a segment is listed as of a recording of its own."""
         tables = KaldiDir()
         for utterance in self:
             name, seconds = utterance.utterance_id, utterance.duration
@@ -141,7 +141,7 @@ class Manifest(Sequence[Utterance]):
         return dict(zip(self.speakers, np.bincount(self.speaker_index).tolist(), strict=True))
 
     def fingerprint(self) -> str:
-        """Changes with ids, speakers, lengths and stretches; where files lie is no part of it: corpora are moved."""
+        """Changes with ids, speakers, durations and offsets, but not with the paths of files: corpora are moved."""
         digest = hashlib.sha256("\n".join(self.speakers).encode())
         for begin in range(0, len(self), BLOCK_ROWS):
             rows = slice(begin, begin + BLOCK_ROWS)
@@ -153,7 +153,7 @@ class Manifest(Sequence[Utterance]):
 
 
 def _read_arrays(folder: Path, root: str | Path | None, audio_table: str) -> Manifest | None:
-    """Without a look at single lines; None where the directory has segments, or tables that are not regular."""
+    """As a whole, not line by line; None where the directory has segments, or tables that are not regular."""
     is_sharded = audio_table == INDEX
     if not is_sharded and (folder / "segments").exists():
         return None
@@ -182,7 +182,7 @@ def _number(names: TextColumn) -> tuple[list[str], np.ndarray]:
 
 
 def _read_seconds(path: Path, ids: TextColumn) -> np.ndarray | None:
-    """Durations of all utterances; NaN for a table that is missing, None for one that is not right."""
+    """Durations of all utterances; NaN if there is no table, None if it is not regular or complete."""
     if not path.exists():
         return np.full(len(ids), np.nan)
     table = read_regular_table(path, columns=2)
@@ -196,7 +196,7 @@ def _read_seconds(path: Path, ids: TextColumn) -> np.ndarray | None:
 
 
 def _is_inverse(path: Path, ids: TextColumn, speakers: Sequence[str], speaker_index: np.ndarray) -> bool:
-    """Whether spk2utt lists every speaker's utterances; one that is missing is as good as one that does."""
+    """Whether spk2utt lists the utterances of every speaker; True if spk2utt is missing."""
     if not path.exists():
         return True
     words = split_words(path)

@@ -12,7 +12,7 @@ from svtoolkit.errors import UserError
 
 @dataclass(frozen=True)
 class Windows:
-    """Entries that lie together, such as those of a shard, a few such groups at a time.
+    """Groups of entries, such as those of a shard, of which a few at a time are shuffled together.
 
     Attributes:
         group: of each entry, counted from 0, int, shape (entries,).
@@ -33,9 +33,9 @@ class Windows:
 class BatchSampler:
     """An exact shuffle of all entries an epoch, rounded down to whole batches; it can begin at any step.
 
-    Iterating yields micro-batches of (epoch, entry) from ``start_step`` on, so that a resumed run goes on where it
-    stopped and loader workers need no state. Of the micro-batches of a step, those of one process follow each other:
-    what comes together does not depend on the number of processes, and each has equally many.
+    Iterating yields micro-batches of (epoch, entry) from ``start_step`` on, so that a run is resumed from any
+    step and loader workers need no state. The micro-batches of a step are dealt to the processes in consecutive runs:
+    what a micro-batch holds does not depend on the number of processes, and each gets equally many.
 
     Args:
         num_entries: entries of the training set.

@@ -54,14 +54,10 @@ class TextColumn(Sequence[str]):
         """The rows asked for, in that order; the text is shared."""
         return TextColumn(self.text, self.starts[rows], self.ends[rows])
 
-    def padded(self, width: int | None = None) -> np.ndarray:
-        """The strings as bytes of one width, dtype S, shape (rows,): they compare as in C locale.
-
-        Args:
-            width: of a string; that of the longest if None.
-        """
+    def padded(self) -> np.ndarray:
+        """The strings as bytes as wide as the longest, dtype S, shape (rows,): they compare as in C locale."""
         lengths = self.ends - self.starts
-        columns = np.arange(max(1, int(lengths.max(initial=0)) if width is None else width))
+        columns = np.arange(max(1, int(lengths.max(initial=0))))
         padded = np.empty((len(self), len(columns)), dtype=np.uint8)
         last = max(0, len(self.text) - 1)
         for begin in range(0, len(self), BLOCK_ROWS):
@@ -72,11 +68,11 @@ class TextColumn(Sequence[str]):
 
 
 def read_regular_table(path: Path, columns: int | None = None) -> tuple[TextColumn, TextColumn] | None:
-    """Keys and values of a table that is as regular as tables should be.
+    """Keys and values of a table that is regular: sorted, one separator, no duplicates.
 
-    Regular is: printable ASCII, every line `key value` with one space after the key, none at either end, keys in
-    C-locale order and unique, a line end after the last. Whatever else a table may be is for the reader of
-    ``svtoolkit.data.tables``, which says what is wrong with it.
+    That is: printable ASCII, every line `key value` with one space after the key, none at either end, keys in C-locale
+    order and unique, a line end after the last. Any other table is left to ``svtoolkit.data.tables``, which says what
+    is wrong with it.
 
     Args:
         path: the file.
@@ -107,7 +103,7 @@ def read_regular_table(path: Path, columns: int | None = None) -> tuple[TextColu
 
 
 def split_words(path: Path) -> TextColumn | None:
-    """All words of a file of printable ASCII, whatever line they stand on; None where it is something else.
+    """All words of a file of printable ASCII, across its lines; None if it has other characters or spacing.
 
     Words have one space or line end after them, the last one a line end.
     """

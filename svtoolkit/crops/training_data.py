@@ -34,7 +34,7 @@ Library = TypeVar("Library", NoiseLibrary, ImpulseLibrary)
 
 
 class TrainingData:
-    """What crops are cut from, and what happens to them.
+    """What crops are cut from, and how they are changed.
 
     Attributes:
         training_set: without the held-out speakers.
@@ -75,7 +75,7 @@ class TrainingData:
         )
 
     def windows(self) -> Windows | None:
-        """Entries that are to be shuffled together, where not all are.
+        """Groups of entries to shuffle together; None: all at once.
 
         Raises:
             UserError: the data are no shards.
@@ -97,7 +97,7 @@ class TrainingData:
         return " ".join(filter(None, (self.training_set.fingerprint(), self.augmenter.fingerprint())))
 
     def announce(self) -> None:
-        """Say in the log what there is to train on."""
+        """Log the sizes of the training set and the changes of its crops."""
         data, held_out = self.training_set, self.config.validation.speakers
         held = f", {held_out} more held out for validation" if held_out else ""
         log.info(

@@ -32,7 +32,7 @@ class TrainingSet:
     def build(cls, manifest: Manifest, *, speeds: Sequence[float], min_seconds: float, jobs: int = 1) -> TrainingSet:
         """Take the utterances of a data directory that are long enough.
 
-        Durations come from segments or utt2dur, and from the header of the file where both are silent.
+        Durations come from segments or utt2dur, and from the header of the file where neither has one.
 
         Args:
             speeds: factors, each of which makes new classes of all speakers.
@@ -40,7 +40,7 @@ class TrainingSet:
             jobs: headers read at a time.
 
         Raises:
-            UserError: a speed that is not above 0 or stands twice, a file whose length is asked for and cannot be
+            UserError: a speed that is not above 0 or listed twice, a file whose length is asked for and cannot be
                 read, or nothing left.
         """
         if not speeds or min(speeds) <= 0 or len(set(speeds)) != len(speeds):

@@ -154,7 +154,7 @@ def test_a_draw_depends_on_the_generator_alone(noises, rirs):
 
 
 def test_draws_are_those_of_runs_begun_earlier(noises, rirs):
-    """Recorded once: a run that is resumed after an upgrade goes on with the same crops."""
+    """Recorded once: a run that is resumed after an upgrade sees the same crops."""
     augmenter = augmenter_of(noises, rirs, gain=[-3, 3], telephone_probability=0.5)
     drawn = [augmenter.draw(np.random.default_rng([5, 2, entry])) for entry in range(200)]
     assert drawn[:6] == RECORDED

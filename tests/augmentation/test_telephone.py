@@ -45,7 +45,7 @@ def received(waveforms: torch.Tensor, law: str, rate: int = RATE) -> torch.Tenso
 @pytest.mark.parametrize("rate", RATES)
 @pytest.mark.parametrize("law", ["mu", "a"])
 def test_a_tone_in_the_band_comes_through_undelayed_with_the_noise_of_eight_bits(rate, law):
-    for hertz in (353, 1013, 3301):  # no divisors of the rate: the codes' noise shall be noise
+    for hertz in (353, 1013, 3301):  # no divisors of the rate, of which the codes' errors would be periodic
         sent = tone(hertz, rate)
         received = through(sent, law, rate)
         assert received.dtype == np.float32

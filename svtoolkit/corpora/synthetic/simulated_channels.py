@@ -57,5 +57,8 @@ def filter_band(samples: np.ndarray, sample_rate: int, band: tuple[float, float]
 
 
 def _fast_size(samples: int) -> int:
-    """The next power of two: transforms of lengths with large prime factors are many times slower."""
+    """The next power of two: transforms of lengths with large prime factors are many times slower.
+
+    Not scipy.fft.next_fast_len: ``filter_band`` would sample its filter at other frequencies, and change the corpus.
+    """
     return 1 << (samples - 1).bit_length()
