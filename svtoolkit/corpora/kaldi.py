@@ -15,7 +15,8 @@ from svtoolkit.audio.files import measure_durations
 from svtoolkit.audio.shards.location import is_there
 from svtoolkit.corpora.folders import Measure
 from svtoolkit.data.audio_table import make_absolute
-from svtoolkit.data.kaldi_dir import KaldiDir, Segment
+from svtoolkit.data.kaldi_dir import KaldiDir
+from svtoolkit.data.tables import Segment
 from svtoolkit.errors import UserError
 
 
