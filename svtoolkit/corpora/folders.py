@@ -41,12 +41,17 @@ def subfolders(folder: str) -> list[str]:
     Raises:
         UserError: a link leads nowhere, as to a disk that is not there: what it stands for would be missing unseen.
     """
+    return [entry.path for entry in _shown(folder) if entry.is_dir()]
+
+
+def _shown(folder: str) -> list[os.DirEntry[str]]:
+    """What a folder holds, sorted, without hidden entries; refuses links to nothing."""
     with os.scandir(folder) as entries:
-        shown = [entry for entry in entries if not entry.name.startswith(".")]
+        shown = sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.path)
     for entry in shown:
         if entry.is_symlink():
             check_link(entry.path)
-    return sorted(entry.path for entry in shown if entry.is_dir())
+    return shown
 
 
 def check_link(path: str | os.PathLike[str]) -> None:
@@ -72,16 +77,23 @@ def audio_files(folder: str, extensions: Collection[str]) -> list[tuple[str, str
     return sorted(found)
 
 
-def audio_below(
-    folder: str, extensions: Collection[str], above: frozenset[str] = frozenset()
-) -> Iterator[tuple[str, str]]:
-    """The same of a folder and of all below it; a link to one of the folders that it lies in is not followed."""
-    path = os.path.realpath(folder)
-    if path in above:
+def files_below(folder: str, seen: set[tuple[int, int]] | None = None) -> Iterator[str]:
+    """Paths of the files at any depth, sorted, hidden ones left out; each folder once, even where links make a loop.
+
+    Raises:
+        UserError: as ``subfolders``.
+        OSError: a folder may not be entered; names it.
+    """
+    seen = set() if seen is None else seen
+    status = os.stat(folder)
+    if (status.st_dev, status.st_ino) in seen:
         return
-    yield from audio_files(folder, extensions)
-    for inner in subfolders(folder):
-        yield from audio_below(inner, extensions, above | {path})
+    seen.add((status.st_dev, status.st_ino))
+    entries = _shown(folder)
+    yield from (entry.path for entry in entries if not entry.is_dir())
+    for entry in entries:
+        if entry.is_dir():
+            yield from files_below(entry.path, seen)
 
 
 def make_kaldi_dir(listed: Iterable[Listed], *, jobs: int = 1, measure: Measure | None = None) -> KaldiDir:

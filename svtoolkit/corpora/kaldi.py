@@ -16,7 +16,8 @@ from svtoolkit.audio.shards.location import is_there
 from svtoolkit.corpora.folders import Measure
 from svtoolkit.corpora.prepared import Prepared
 from svtoolkit.data.audio_table import make_absolute
-from svtoolkit.data.kaldi_dir import KaldiDir, Segment
+from svtoolkit.data.kaldi_dir import KaldiDir
+from svtoolkit.data.tables import Segment
 from svtoolkit.data.validation import find_trials
 from svtoolkit.errors import UserError
 

@@ -14,7 +14,7 @@ import logging
 import os
 from pathlib import Path
 
-from svtoolkit.corpora.folders import Listed, Measure, audio_below, make_kaldi_dir, open_corpus
+from svtoolkit.corpora.folders import Listed, Measure, files_below, make_kaldi_dir, open_corpus
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.errors import UserError
 
@@ -46,7 +46,9 @@ def prepare_musan(folder: str | Path, *, jobs: int = 1, measure: Measure | None 
     listed = [
         Listed(f"{category}-{stem}", category, path)
         for category in _present(top)
-        for stem, path in audio_below(os.path.join(top, category), EXTENSIONS)
+        for path in files_below(os.path.join(top, category))
+        for stem, extension in [os.path.splitext(os.path.basename(path))]
+        if extension.lower() in EXTENSIONS
     ]
     if not listed:
         found = ", ".join(_present(top))

@@ -6,15 +6,13 @@ Corpus and licence are the user's own.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import soundfile
 
 from svtoolkit.audio.m4a import EXTENSIONS
-from svtoolkit.corpora.folders import Listed, Measure, check_link, make_kaldi_dir
+from svtoolkit.corpora.folders import Listed, Measure, check_link, files_below, make_kaldi_dir
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.errors import UserError
 
@@ -71,11 +69,8 @@ def prepare_speaker_folders(folder: str | Path, *, jobs: int = 1, measure: Measu
     for directory in (entry for entry in entries if entry.is_dir()):
         speaker = _as_id(directory.name)
         _claim(speakers, speaker, directory, "speaker")
-        files = list(_files_below(directory))
+        files = [Path(path) for path in files_below(str(directory))]
         audio = [file for file in files if _extension(file) in extensions]
-        for file in files:
-            if _extension(file) not in extensions:
-                check_link(file)  # to a folder, perhaps
         if not audio:
             raise UserError(f"{directory}: the speaker folder holds no audio{_describe(files)}; add some or remove it")
         for file in audio:
@@ -119,24 +114,6 @@ def _claim(taken: dict[str, Path], name: str, path: Path, kind: str) -> None:
     if name in taken:
         raise UserError(f"{taken[name]} and {path} would both be {kind} {name!r}; rename one of them")
     taken[name] = path
-
-
-def _files_below(folder: Path) -> Iterator[Path]:
-    """Files at any depth, sorted, hidden ones left out; each folder once, even where links make a loop."""
-    seen: set[tuple[int, int]] = set()
-    for current, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
-        status = os.stat(current)
-        if (status.st_dev, status.st_ino) in seen:
-            folders.clear()
-            continue
-        seen.add((status.st_dev, status.st_ino))
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (Path(current, name) for name in sorted(names) if not name.startswith("."))
-
-
-def _raise(error: OSError) -> None:
-    """os.walk would pass over a folder that it may not enter."""
-    raise error
 
 
 def _describe(files: list[Path]) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from svtoolkit.errors import UserError
 from svtoolkit.system.atomic import atomic_write
 
 BAD_FILES = "bad_files.tsv"
@@ -43,3 +45,48 @@ def write_bad_files(folder: Path, bad: Iterable[BadFile]) -> None:
         return
     with atomic_write(folder / BAD_FILES) as stream:
         stream.writelines(["utterance\tfile\treason\n", *lines])
+
+
+class BadFiles:
+    """The bad files found so far, and how many there may be.
+
+    Attributes:
+        found: in the order they were added.
+        allowed: their greatest number.
+    """
+
+    def __init__(self, folder: Path, utterances: int, max_bad: float) -> None:
+        self.found: list[BadFile] = []
+        self.allowed = count_allowed(max_bad, utterances)
+        self._folder, self._utterances, self._max_bad = folder, utterances, max_bad
+
+    def add(self, bad: Iterable[BadFile]) -> None:
+        """Add some.
+
+        Raises:
+            UserError: there are more than are allowed.
+        """
+        self.found += bad
+        if len(self.found) > self.allowed:
+            raise UserError(
+                f"{len(self.found)} of {self._utterances} files cannot be used, with max_bad={self._max_bad:g} "
+                f"{self.allowed} may be: {show_reasons(self.found)}; {self._folder / BAD_FILES} lists them: repair or "
+                "drop them (`svt validate --fix`), or raise max_bad, and run the same command again, which keeps what "
+                "is finished"
+            )
+
+
+@contextmanager
+def listing_bad_files(folder: Path, utterances: int, max_bad: float) -> Iterator[BadFiles]:
+    """Bad files for a block; however it ends, those found are in `bad_files.tsv` of the folder afterwards.
+
+    Args:
+        folder: where the list is written.
+        utterances: of all the work.
+        max_bad: share of them that may be bad; where it is above 0, one always may.
+    """
+    bad = BadFiles(folder, utterances, max_bad)
+    try:
+        yield bad
+    finally:
+        write_bad_files(folder, bad.found)

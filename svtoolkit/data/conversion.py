@@ -18,8 +18,8 @@ from itertools import islice
 from pathlib import Path
 
 from svtoolkit.audio.m4a import import_av, is_left_to_ffmpeg
-from svtoolkit.data.bad_files import BAD_FILES, BadFile, count_allowed, show_reasons, write_bad_files
-from svtoolkit.data.conversion_worker import Form, Outcome, Task, convert_all
+from svtoolkit.data.bad_files import BAD_FILES, BadFile, listing_bad_files
+from svtoolkit.data.conversion_worker import Converted, Form, Outcome, Task, convert_all
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
 from svtoolkit.data.tables import read_table, write_table
 from svtoolkit.data.trials import parse_trial, trial_lines
@@ -162,30 +162,17 @@ def _convert(
     progress: Callable[[int], object] | None,
 ) -> tuple[dict[str, float], list[BadFile]]:
     """Length in seconds of each utterance that was converted, and the others; stops where more are bad than may be."""
-    allowed = count_allowed(max_bad, len(tasks))
     seconds: dict[str, float] = {}
-    bad: list[BadFile] = []
-    try:
-        with closing(_finish_batches(_split(tasks, BATCH), form, jobs)) as finished:
-            for results in finished:
-                for result in results:
-                    if isinstance(result, BadFile):
-                        bad.append(result)
-                    else:
-                        seconds[result.utterance_id] = result.seconds
-                if progress is not None:
-                    progress(len(results))
-                if len(bad) > allowed:
-                    break
-    finally:
-        write_bad_files(out, bad)
-    if len(bad) > allowed:
-        raise UserError(
-            f"{len(bad)} files are bad, with max_bad={max_bad:g} {allowed} of {len(tasks)} may be "
-            f"({show_reasons(bad)}); {out / BAD_FILES} lists them: repair or drop them, or raise max_bad, and run the "
-            "same command again, which keeps what was converted"
-        )
-    return seconds, bad
+    with (
+        listing_bad_files(out, len(tasks), max_bad) as bad,
+        closing(_finish_batches(_split(tasks, BATCH), form, jobs)) as finished,
+    ):
+        for results in finished:
+            seconds |= {result.utterance_id: result.seconds for result in results if isinstance(result, Converted)}
+            if progress is not None:
+                progress(len(results))
+            bad.add(result for result in results if isinstance(result, BadFile))
+    return seconds, bad.found
 
 
 def _finish_batches(batches: Iterable[Sequence[Task]], form: Form, jobs: int) -> Generator[list[Outcome], None, None]:

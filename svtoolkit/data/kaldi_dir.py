@@ -7,7 +7,7 @@ command (a pipe cannot be sought and runs whatever the list says), and relative 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,19 +25,6 @@ from svtoolkit.data.tables import (
     write_table,
 )
 from svtoolkit.errors import UserError
-
-__all__ = [
-    "Fault",
-    "KaldiDir",
-    "Segment",
-    "Tables",
-    "Utterance",
-    "invert",
-    "parse_tables",
-    "read_tables",
-    "read_utt2spk",
-    "write_table",
-]
 
 COLUMNS: dict[str, int | None] = {"wav.scp": None, INDEX: 2, "utt2spk": 2, "segments": 4, "utt2dur": 2}
 """Columns of each table, key included; None: the rest of the line is one value."""
@@ -97,12 +84,12 @@ class KaldiDir:
         Raises:
             UserError: a table is missing or malformed; the sentence names file, line and remedy.
         """
-        kaldi_dir, faults = read_tables(path, root, source)
-        fatal = [fault for fault in faults if fault.code not in ("unsorted", "no-spk2utt")]
+        tables = parse_tables(path, root, source)
+        fatal = [fault for fault in tables.faults if fault.code not in ("unsorted", "no-spk2utt")]
         if fatal:
             more = f" ({len(fatal) - 1} more; `svt validate {path}` lists all)" if len(fatal) > 1 else ""
             raise UserError(f"{Path(path)}/{fatal[0]}{more}")
-        return kaldi_dir
+        return tables.kaldi_dir
 
     @property
     def spk2utt(self) -> dict[str, list[str]]:
@@ -186,6 +173,14 @@ def read_utt2spk(path: str | Path) -> dict[str, str]:
     return {utterance: speaker for utterance, (_, speaker) in table.items()}
 
 
+def further_tables(folder: Path, utt2spk: Mapping[str, str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Other tables of utterances and speakers (utt2*, spk2*, text): their name and their entries of those given."""
+    for patterns, keys in ((("utt2*", "text"), set(utt2spk)), (("spk2*",), set(utt2spk.values()))):
+        for file in sorted(file for pattern in patterns for file in folder.glob(pattern)):
+            if file.name not in (*COLUMNS, "spk2utt") and file.is_file():
+                yield file.name, {key: value for key, (_, value) in read_table(file, []).items() if key in keys}
+
+
 @dataclass
 class Tables:
     """A data directory as far as its tables could be read.
@@ -207,20 +202,8 @@ class Tables:
         return name if line is None else f"{name}:{line}"
 
 
-def read_tables(
-    path: str | Path, root: str | Path | None = None, source: str | None = None
-) -> tuple[KaldiDir, list[Fault]]:
-    """Read the tables of a data directory and list everything wrong with them; audio is not opened.
-
-    Returns:
-        the directory as far as it could be read (the first of duplicate entries wins), and its faults.
-    """
-    tables = parse_tables(path, root, source)
-    return tables.kaldi_dir, tables.faults
-
-
 def parse_tables(path: str | Path, root: str | Path | None = None, source: str | None = None) -> Tables:
-    """Read the tables of a data directory, remembering where each entry stands; audio is not opened.
+    """Read the tables of a data directory as far as possible and list everything wrong with them; opens no audio.
 
     Args:
         path, root, source: as for ``KaldiDir.read``.

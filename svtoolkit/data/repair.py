@@ -10,15 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from svtoolkit.data.audio_table import AUDIO_TABLES
-from svtoolkit.data.kaldi_dir import COLUMNS, Fault, KaldiDir, read_tables
-from svtoolkit.data.tables import MISSING_TABLE, read_table, write_table
+from svtoolkit.data.kaldi_dir import KaldiDir, further_tables, parse_tables
+from svtoolkit.data.tables import MISSING_TABLE, Fault, write_table
 from svtoolkit.data.trials import Trials, parse_trial, trial_lines, write_trials
 from svtoolkit.data.validation import Validation, find_trials, validate
 from svtoolkit.errors import UserError
 from svtoolkit.system.atomic import atomic_folder
-
-BY_UTTERANCE = ("utt2*", "text")
-BY_SPEAKER = ("spk2*",)
 
 
 @dataclass
@@ -78,7 +75,7 @@ def repair(
         jobs=jobs,
         progress=progress,
     )
-    kaldi_dir, _ = read_tables(source, root)
+    kaldi_dir = parse_tables(source, root).kaldi_dir
     dropped = _choose_dropped(kaldi_dir, validation.faults)
     kept = kaldi_dir.subset(utterance for utterance in kaldi_dir.utt2spk if utterance not in dropped)
     if not kept.utt2spk:
@@ -134,15 +131,11 @@ def _choose_dropped(kaldi_dir: KaldiDir, faults: Sequence[Fault]) -> dict[str, s
 
 def _copy_tables(source: Path, target: Path, kept: KaldiDir, result: Repair) -> None:
     """Tables beyond the directory's own, restricted to the utterances or speakers that stay."""
-    for patterns, keys in ((BY_UTTERANCE, set(kept.utt2spk)), (BY_SPEAKER, set(kept.speakers))):
-        for file in sorted(file for pattern in patterns for file in source.glob(pattern)):
-            if file.name in (*COLUMNS, "spk2utt") or not file.is_file():
-                continue
-            table = {key: value for key, (_, value) in read_table(file, []).items() if key in keys}
-            if table:
-                write_table(target / file.name, table)
-            else:
-                result.left_out.append((file.name, "none of its entries is of an utterance or speaker that stays"))
+    for name, table in further_tables(source, kept.utt2spk):
+        if table:
+            write_table(target / name, table)
+        else:
+            result.left_out.append((name, "none of its entries is of an utterance or speaker that stays"))
 
 
 def _copy_trials(source: Path, target: Path, kept: KaldiDir, result: Repair) -> None:

@@ -3,7 +3,7 @@
 WebDataset (https://github.com/webdataset/webdataset) takes what precedes the first dot of a member's base name as
 the key of a sample and what follows as the name of a field. Dots and slashes of an utterance id are therefore written
 as %2E and %2F (and so are % itself, the backslash and control characters); the `.json` beside the audio holds the id
-as it is.
+as it is, and ``urllib.parse.unquote`` gives it back, too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import hashlib
 import json
 import tarfile
 from typing import IO
-from urllib.parse import unquote
 
 TABLE_OF_ESCAPES = {ord(character): f"%{ord(character):02X}" for character in "%./\\\x7f"} | {
     code: f"%{code:02X}" for code in range(32)
@@ -25,11 +24,6 @@ NAME_FIELD = 100
 def member_key(utterance_id: str) -> str:
     """The name of an utterance's members up to their extension."""
     return utterance_id.translate(TABLE_OF_ESCAPES)
-
-
-def utterance_of_key(key: str) -> str:
-    """The utterance id that ``member_key`` made a key of."""
-    return unquote(key)
 
 
 def describe(utterance_id: str, speaker: str, seconds: float, sample_rate: int) -> bytes:

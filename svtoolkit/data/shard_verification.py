@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tarfile import BLOCKSIZE
@@ -28,7 +28,7 @@ class _Archive:
     digest: tuple[int, str] | None = None
 
 
-def verify_shards(folder: str | Path, *, jobs: int = 1, progress: Callable[[int], object] | None = None) -> list[Fault]:
+def verify_shards(folder: str | Path, *, jobs: int = 1) -> list[Fault]:
     """Check the archives of a data directory against `shards.scp` and `shards.sha256`.
 
     Every archive is read once; every entry of the index must lie inside its archive, right behind a tar header with
@@ -37,7 +37,6 @@ def verify_shards(folder: str | Path, *, jobs: int = 1, progress: Callable[[int]
     Args:
         folder: the data directory.
         jobs: archives read at a time; the result does not depend on it.
-        progress: called with the number of archives finished since its last call.
 
     Returns:
         all faults: of the tables, then archive by archive.
@@ -65,8 +64,6 @@ def verify_shards(folder: str | Path, *, jobs: int = 1, progress: Callable[[int]
 
     for found in map_in_order(check, sorted(archives.items()), jobs):
         faults += [fault for fault in found if fault.code not in pointless]
-        if progress is not None:
-            progress(1)
     return faults
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from svtoolkit.data.audio_survey import SILENCE_DBFS, Extent, Survey, survey_recording
-from svtoolkit.data.kaldi_dir import Fault, KaldiDir, Segment, Tables, parse_tables
+from svtoolkit.data.kaldi_dir import KaldiDir, Tables, parse_tables
 from svtoolkit.data.shard_index import INDEX
 from svtoolkit.data.shard_verification import verify_shards
-from svtoolkit.data.tables import read_table
+from svtoolkit.data.tables import Fault, Segment, read_table
 from svtoolkit.data.trials import TRIAL_FORM, parse_trial, trial_lines
 from svtoolkit.errors import UserError
 from svtoolkit.system.threads import map_in_order

@@ -72,7 +72,7 @@ def test_more_bad_files_than_may_be(source, tmp_path, capsys):
     words = ["convert", f"source={source}", f"out={tmp_path}/out"]
     assert main(words) == 1
     error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith("error: 2 files are bad, with max_bad=0.001 1 of 6 may be (")
+    assert error.startswith("error: 2 of 6 files cannot be used, with max_bad=0.001 1 may be: ")
     assert f"{tmp_path}/out/bad_files.tsv lists them" in error
     assert main([*words, "max_bad=0.5"]) == 0
     assert "2 of 6 utterances are bad and left out" in capsys.readouterr().out

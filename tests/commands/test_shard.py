@@ -66,7 +66,7 @@ def test_options_reach_the_writer(tmp_path, data, capsys):
     assert main(words(data, tmp_path / "two", "resample=true", "sample_rate=16000", "channel=0")) == 0
     assert formats(tmp_path / "two") == {("FLAC", 16000)}
     assert main(words(data, tmp_path / "three", "sample_rate=16000")) == 1
-    assert "cannot be used, max_bad=0.001 allows 1: " in capsys.readouterr().err
+    assert "cannot be used, with max_bad=0.001 1 may be: " in capsys.readouterr().err
     assert main(words(data, tmp_path / "four", "seed=1")) == 0
     assert main(words(data, tmp_path / "five")) == 0
     assert len({(tmp_path / name / "shard-000000.tar").read_bytes() for name in ("four", "five")}) == 2
@@ -88,7 +88,7 @@ def test_what_is_left_out_is_told(tmp_path, data, capsys):
     assert main(words(data, out, "max_bad=0")) == 1
     captured = capsys.readouterr().err
     assert (
-        f"error: 1 utterances cannot be used, max_bad=0 allows 0: {data}/wav/s01/s01-0.wav: cannot be read" in captured
+        f"error: 1 of 6 files cannot be used, with max_bad=0 0 may be: {data}/wav/s01/s01-0.wav: cannot be" in captured
     )
     assert main(words(data, out)) == 0
     captured = capsys.readouterr()

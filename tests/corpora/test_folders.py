@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from svtoolkit.corpora.folders import audio_below, audio_files, subfolders
+from svtoolkit.corpora.folders import audio_files, files_below, subfolders
 from svtoolkit.corpora.musan import prepare_musan
 from svtoolkit.corpora.voxceleb import prepare_voxceleb1
 from svtoolkit.errors import UserError
@@ -23,8 +23,8 @@ def test_files_by_extension_without_hidden_ones_and_folders(tmp_path):
     touch(tmp_path / "b.wav", tmp_path / "a.WAV", tmp_path / "notes.txt", tmp_path / "wav")
     touch(tmp_path / "._a.wav", tmp_path / ".wav", tmp_path / ".DS_Store", tmp_path / "folder.wav" / "inner.wav")
     assert audio_files(str(tmp_path), [".wav"]) == [("a", f"{tmp_path}/a.WAV"), ("b", f"{tmp_path}/b.wav")]
-    below = [("a", f"{tmp_path}/a.WAV"), ("b", f"{tmp_path}/b.wav"), ("inner", f"{tmp_path}/folder.wav/inner.wav")]
-    assert list(audio_below(str(tmp_path), [".wav"])) == below
+    below = [f"{tmp_path}/{name}" for name in ("a.WAV", "b.wav", "notes.txt", "wav", "folder.wav/inner.wav")]
+    assert list(files_below(str(tmp_path))) == below
 
 
 def test_links_are_followed_but_not_upwards(tmp_path):
@@ -32,8 +32,9 @@ def test_links_are_followed_but_not_upwards(tmp_path):
     (tmp_path / "top" / "linked").symlink_to(tmp_path / "disk")
     (tmp_path / "top" / "inner" / "up").symlink_to("..")
     (tmp_path / "top" / "c.wav").symlink_to(tmp_path / "disk" / "a.wav")
-    found = [path for _, path in audio_below(str(tmp_path / "top"), [".wav"])]
-    assert found == [f"{tmp_path}/top/{name}" for name in ("c.wav", "inner/b.wav", "linked/a.wav")]
+    assert list(files_below(str(tmp_path / "top"))) == [
+        f"{tmp_path}/top/{name}" for name in ("c.wav", "inner/b.wav", "linked/a.wav")
+    ]
 
 
 @pytest.mark.parametrize("target", ["/unmounted/id10300", "id10300"])

@@ -81,7 +81,7 @@ def test_more_bad_files_than_may_be(jobs, tmp_path, monkeypatch):
     with pytest.raises(UserError) as error:
         convert_corpus(source, out, jobs=jobs, max_bad=0.05)
     message = str(error.value)
-    assert message.startswith("4 files are bad, with max_bad=0.05 3 of 60 may be (")
+    assert message.startswith("4 of 60 files cannot be used, with max_bad=0.05 3 may be: ")
     assert message.count("cannot be read as audio") == 3
     assert f"{out}/bad_files.tsv lists them: repair or drop them" in message
     assert [line.split("\t")[1] for line in (out / "bad_files.tsv").read_text().splitlines()[1:]] == list(
@@ -98,10 +98,10 @@ def test_more_bad_files_than_may_be(jobs, tmp_path, monkeypatch):
 
 def test_the_ceiling(source, tmp_path):
     break_one(source, "s0-v-0")
-    with pytest.raises(UserError, match=r"^1 files are bad, with max_bad=0 0 of 9 may be"):
+    with pytest.raises(UserError, match=r"^1 of 9 files cannot be used, with max_bad=0 0 may be"):
         convert_corpus(source, tmp_path / "out", max_bad=0)
     break_one(source, "s0-v-1")
-    with pytest.raises(UserError, match=r"^2 files are bad, with max_bad=0\.001 1 of 9 may be"):
+    with pytest.raises(UserError, match=r"^2 of 9 files cannot be used, with max_bad=0\.001 1 may be"):
         convert_corpus(source, tmp_path / "other")
 
 

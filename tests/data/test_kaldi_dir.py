@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_directories import make_directory, make_segmented_directory, write_lines
 
-from svtoolkit.data.kaldi_dir import KaldiDir, Segment, Utterance, read_tables, read_utt2spk
+from svtoolkit.data.kaldi_dir import KaldiDir, Segment, Utterance, parse_tables, read_utt2spk
 from svtoolkit.data.tables import read_table, write_table
 from svtoolkit.errors import UserError
 
@@ -40,7 +40,8 @@ def test_written_directory_reads_back(kaldi_dir, tmp_path_factory):
     """To the last bit: times that were rounded would shift an utterance by a sample."""
     folder = tmp_path_factory.mktemp("data")
     kaldi_dir.write(folder)
-    read, faults = read_tables(folder)
+    tables = parse_tables(folder)
+    read, faults = tables.kaldi_dir, tables.faults
     assert faults == []
     paths = {rec: str(kaldi_dir.audio_path(rec)) for rec in kaldi_dir.wav_scp}
     assert read == KaldiDir(paths, kaldi_dir.utt2spk, kaldi_dir.segments, kaldi_dir.utt2dur)
@@ -99,7 +100,7 @@ def test_order_is_that_of_bytes(tmp_path):
     assert sorted(names) == sorted(names, key=str.encode) == names
     KaldiDir({name: f"/{n}.wav" for n, name in enumerate(names)}, dict.fromkeys(reversed(names), "x")).write(tmp_path)
     assert [line.split()[0] for line in (tmp_path / "utt2spk").read_text(encoding="utf-8").splitlines()] == names
-    assert read_tables(tmp_path)[1] == []
+    assert parse_tables(tmp_path).faults == []
 
 
 def test_first_fault_stops_reading(tmp_path):
@@ -172,7 +173,8 @@ def test_segments_without_sense(line, code, tmp_path):
     write_lines(tmp_path / "segments", [line])
     write_lines(tmp_path / "wav.scp", ["r /r.wav"])
     write_lines(tmp_path / "utt2spk", ["a-1 a"])
-    kaldi_dir, faults = read_tables(tmp_path)
+    tables = parse_tables(tmp_path)
+    kaldi_dir, faults = tables.kaldi_dir, tables.faults
     assert kaldi_dir.segments == {}
     assert (code, "segments:1", "a-1") in [(fault.code, fault.where, fault.utterance) for fault in faults]
 

@@ -45,9 +45,7 @@ def update_checksums(shards: Path) -> None:
 
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_whole_shards(shards, jobs):
-    told: list[int] = []
-    assert verify_shards(shards, jobs=jobs, progress=told.append) == []
-    assert told == [1, 1, 1, 1]
+    assert verify_shards(shards, jobs=jobs) == []
 
 
 @pytest.mark.parametrize("place", [3, 600, 5000, -1])

@@ -32,7 +32,7 @@ _configured: RemoteShards | None = None
 
 
 def configure_remote(remote: RemoteShards | None) -> RemoteShards | None:
-    """Set the cache that URLs are read through where no other is handed over; returns the one before.
+    """Set the cache that URLs are read through; returns the one before.
 
     Holds for this process and those forked from it. Processes started in another way call it themselves: a
     ``RemoteShards`` can be pickled.
@@ -42,32 +42,28 @@ def configure_remote(remote: RemoteShards | None) -> RemoteShards | None:
     return before
 
 
-def read_member(location: ShardLocation, *, remote: RemoteShards | None = None) -> bytes:
+def read_member(location: ShardLocation) -> bytes:
     """The bytes of one utterance.
-
-    Args:
-        location: where they are.
-        remote: cache for URLs; that of ``configure_remote`` if None.
 
     Raises:
         UserError: the archive is missing, ends too early or cannot be read; a URL without a cache, or one that
             cannot be downloaded.
     """
-    archive = _open(location, remote)
+    archive = _open(location)
     try:
         return _read_at(archive, location, location.offset, location.size)
     finally:
         archive.release()
 
 
-def open_member(location: ShardLocation, *, remote: RemoteShards | None = None) -> BinaryIO:
+def open_member(location: ShardLocation) -> BinaryIO:
     """The bytes of one utterance as a file that can be sought; a long one is read as far as it is needed.
 
-    Args, Raises: as ``read_member``. The file must be closed.
+    Raises: as ``read_member``. The file must be closed.
     """
     if location.size <= READ_WHOLE:
-        return io.BytesIO(read_member(location, remote=remote))
-    return io.BufferedReader(_MemberStream(location, _open(location, remote)), READ_AHEAD)
+        return io.BytesIO(read_member(location))
+    return io.BufferedReader(_MemberStream(location, _open(location)), READ_AHEAD)
 
 
 class _Archive:
@@ -148,16 +144,15 @@ class _MemberStream(io.RawIOBase):
         super().close()
 
 
-def _open(location: ShardLocation, remote: RemoteShards | None) -> _Archive:
+def _open(location: ShardLocation) -> _Archive:
     """An archive that reaches to the end of the location."""
     if location.is_remote:
-        cache = remote or _configured
-        if cache is None:
+        if _configured is None:
             raise UserError(
                 f"{location.archive}: shards at a URL are read through a cache on disk, and none is set up; "
                 "`svt train` has data.cache_dir for it, other commands need the shards on disk: copy them here"
             )
-        archive = _Archive(cache.open(location.archive), cache)
+        archive = _Archive(_configured.open(location.archive), _configured)
     else:
         try:
             archive = _local.get(location.archive)

@@ -29,7 +29,8 @@ from svtoolkit.corpora.prepared import Prepared
 from svtoolkit.corpora.synthetic.espeak import Synthesiser, find_espeak, open_synthesiser
 from svtoolkit.corpora.synthetic.sentences import compose_sentences
 from svtoolkit.corpora.synthetic.simulated_channels import CHANNELS, transmit
-from svtoolkit.data.kaldi_dir import KaldiDir, write_table
+from svtoolkit.data.kaldi_dir import KaldiDir
+from svtoolkit.data.tables import write_table
 from svtoolkit.errors import UserError
 from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.output_folder import claim_folder

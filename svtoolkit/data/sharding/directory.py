@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from svtoolkit.audio.shards.location import ShardLocation, format_location
-from svtoolkit.data.kaldi_dir import COLUMNS, invert
-from svtoolkit.data.repair import BY_SPEAKER, BY_UTTERANCE
+from svtoolkit.data.kaldi_dir import further_tables, invert
 from svtoolkit.data.shard_index import CHECKSUMS, INDEX
 from svtoolkit.data.sharding.shard_file import ShardRecord
-from svtoolkit.data.tables import read_table, write_table
+from svtoolkit.data.tables import write_table
 from svtoolkit.data.trials import parse_trial, trial_lines
 from svtoolkit.data.validation import find_trials
 from svtoolkit.system.atomic import atomic_write
@@ -46,13 +45,9 @@ def carry_tables(source: Path, out: Path, utt2spk: Mapping[str, str]) -> None:
         out: the directory of the shards.
         utt2spk: utterances that are in the shards; lines about others are left out, of trials with a warning.
     """
-    for patterns, keys in ((BY_UTTERANCE, set(utt2spk)), (BY_SPEAKER, set(utt2spk.values()))):
-        for file in sorted(file for pattern in patterns for file in source.glob(pattern)):
-            if file.name in (*COLUMNS, "spk2utt") or not file.is_file():
-                continue
-            table = {key: value for key, (_, value) in read_table(file, []).items() if key in keys}
-            if table:
-                write_table(out / file.name, table)
+    for name, table in further_tables(source, utt2spk):
+        if table:
+            write_table(out / name, table)
     for file in find_trials(source):
         lines = [line for _, line in trial_lines(file)]
         usable = [line for line in lines if not _names_another(line, utt2spk)]

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from svtoolkit.data.bad_files import BAD_FILES, BadFile, count_allowed, show_reasons, write_bad_files
+from svtoolkit.data.bad_files import BAD_FILES, BadFile, count_allowed, listing_bad_files
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
 from svtoolkit.data.shard_index import INDEX
 from svtoolkit.data.sharding.directory import carry_tables, write_index
@@ -208,18 +208,15 @@ def _make_missing(
     progress: Callable[[int], object] | None,
 ) -> None:
     """Make shards and add what they hold to the records; lists the bad files even where they are too many."""
-    out, allowed = tasks[0].out, tasks[0].bad_allowed
-    bad = [item for record in records.values() for item in record.bad]
-    try:
+    utterances = sum(len(task.utterances) for task in tasks)
+    with listing_bad_files(tasks[0].out, utterances, max_bad) as bad:
+        for record in records.values():
+            bad.add(record.bad)
         with closing(_make_shards([task for task in tasks if task.number not in records], jobs)) as made:
             for number, record in made:
                 records[number] = record
-                bad += record.bad
                 _tell(progress, record)
-                if len(bad) > allowed:
-                    raise _too_many(bad, allowed, out, max_bad)
-    finally:
-        write_bad_files(out, bad)
+                bad.add(record.bad)
 
 
 def _make_shards(tasks: Sequence[ShardTask], jobs: int) -> Generator[tuple[int, ShardRecord], None, None]:
@@ -259,13 +256,6 @@ def _write_tables(
 def _tell(progress: Callable[[int], object] | None, record: ShardRecord) -> None:
     if progress is not None:
         progress(len(record.entries) + len(record.bad))
-
-
-def _too_many(bad: Sequence[BadFile], allowed: int, out: Path, max_bad: float) -> UserError:
-    return UserError(
-        f"{len(bad)} utterances cannot be used, max_bad={max_bad:g} allows {allowed}: {show_reasons(bad)}; all found "
-        f"so far are listed in {out / BAD_FILES}; repair or drop them (`svt validate --fix`), or raise max_bad"
-    )
 
 
 def _sum_up(records: Sequence[ShardRecord], reused: int) -> Sharding:

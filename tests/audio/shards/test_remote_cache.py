@@ -28,6 +28,18 @@ from svtoolkit.errors import UserError
 from svtoolkit.system.threads import map_in_order
 
 
+@pytest.fixture(autouse=True)
+def no_cache_stays() -> Iterator[None]:
+    yield
+    configure_remote(None)
+
+
+def use(remote: RemoteShards) -> RemoteShards:
+    """Read URLs through this cache until the end of the test."""
+    configure_remote(remote)
+    return remote
+
+
 def age(path: Path, seconds: float) -> None:
     os.utime(path, (time.time() - seconds, time.time() - seconds))
 
@@ -36,16 +48,13 @@ def test_crops_of_shards_at_a_url(server, tmp_path):
     kaldi_dir = write_corpus(tmp_path)
     write_shards(kaldi_dir, tmp_path / "out", per_shard=5)
     server.files = {f"/data/{path.name}": path.read_bytes() for path in (tmp_path / "out").glob("*.tar")}
-    before = configure_remote(RemoteShards(tmp_path / "cache", 10 * MIB))
-    try:
-        for utterance, location in read_locations(tmp_path / "out").items():
-            name = Path(location.archive).name
-            there = ShardLocation(name, location.offset, location.size).below(server.url("/data"))
-            whole = noise(utterance, round(kaldi_dir.utt2dur[utterance] * 16000))
-            np.testing.assert_array_equal(decode(there), whole)
-            np.testing.assert_array_equal(decode(there, 1000, 500), whole[1000:1500])
-    finally:
-        configure_remote(before)
+    use(RemoteShards(tmp_path / "cache", 10 * MIB))
+    for utterance, location in read_locations(tmp_path / "out").items():
+        name = Path(location.archive).name
+        there = ShardLocation(name, location.offset, location.size).below(server.url("/data"))
+        whole = noise(utterance, round(kaldi_dir.utt2dur[utterance] * 16000))
+        np.testing.assert_array_equal(decode(there), whole)
+        np.testing.assert_array_equal(decode(there, 1000, 500), whole[1000:1500])
     assert sorted(server.asked) == sorted(server.files), "each archive is fetched once"
     assert content_of(tmp_path / "cache") == {path[len("/data/") :]: data for path, data in server.files.items()}
 
@@ -54,12 +63,12 @@ def test_a_long_member_keeps_its_archive_while_it_is_open(server, tmp_path, monk
     monkeypatch.setattr(reader, "READ_WHOLE", 0)
     monkeypatch.setattr(remote_cache, "SPACE_LIMIT", 0.0)
     server.files = {"/a.tar": b"a" * 1000, "/b.tar": b"b" * 1000}
-    remote = RemoteShards(tmp_path / "cache", 1500)
-    with open_member(ShardLocation(server.url("/a.tar"), 100, 300), remote=remote) as member:
+    use(RemoteShards(tmp_path / "cache", 1500))
+    with open_member(ShardLocation(server.url("/a.tar"), 100, 300)) as member:
         with pytest.raises(UserError, match=r"no space for the 1000 bytes of http.*/b.tar: .* in use; raise its bound"):
-            read_member(ShardLocation(server.url("/b.tar"), 0, 10), remote=remote)
+            read_member(ShardLocation(server.url("/b.tar"), 0, 10))
         assert member.read() == b"a" * 300
-    assert read_member(ShardLocation(server.url("/b.tar"), 0, 10), remote=remote) == b"b" * 10
+    assert read_member(ShardLocation(server.url("/b.tar"), 0, 10)) == b"b" * 10
     assert content_of(tmp_path / "cache") == {"b.tar": b"b" * 1000}
 
 
@@ -69,9 +78,9 @@ def test_other_schemes_are_those_of_fsspec(tmp_path, scheme):
     url = f"{scheme}://{tmp_path}/shards/a.tar"
     with fsspec.open(url, "wb", auto_mkdir=True) as stream:
         stream.write(content)
-    remote = pickle.loads(pickle.dumps(RemoteShards(tmp_path / "cache", 4 * MIB)))
+    remote = use(pickle.loads(pickle.dumps(RemoteShards(tmp_path / "cache", 4 * MIB))))
     location = ShardLocation(url, MIB, 5000)
-    assert read_member(location, remote=remote) == content[MIB : MIB + 5000]
+    assert read_member(location) == content[MIB : MIB + 5000]
     assert fetch(remote, url).read_bytes() == content
     with pytest.raises(UserError, match=r"b.tar: there is no archive .*; check the address"):
         fetch(remote, f"{scheme}://{tmp_path}/shards/b.tar")
@@ -82,13 +91,13 @@ def test_other_schemes_are_those_of_fsspec(tmp_path, scheme):
 PROGRAM = """
     import sys
     from svtoolkit.audio.shards.location import ShardLocation
-    from svtoolkit.audio.shards.reader import read_member
+    from svtoolkit.audio.shards.reader import configure_remote, read_member
     from svtoolkit.audio.shards.remote_cache import RemoteShards
 
-    remote = RemoteShards(sys.argv[1], int(sys.argv[2]))
+    configure_remote(RemoteShards(sys.argv[1], int(sys.argv[2])))
     print("ready", flush=True)
     for url in sys.argv[3:]:
-        sys.stdout.write(read_member(ShardLocation(url, 0, 5), remote=remote).decode())
+        sys.stdout.write(read_member(ShardLocation(url, 0, 5)).decode())
 """
 
 
@@ -141,16 +150,16 @@ def test_what_a_killed_process_left_is_no_obstacle(server, tmp_path):
         time.sleep(0.01)
     killed.send_signal(signal.SIGKILL)
     killed.communicate(timeout=60)
-    remote = RemoteShards(cache, 6000)
+    use(RemoteShards(cache, 6000))
     # Another archive: the orphan of the first is in its way.
-    assert read_member(ShardLocation(server.url("/b.tar"), 0, 5), remote=remote) == b"world"
+    assert read_member(ShardLocation(server.url("/b.tar"), 0, 5)) == b"world"
     assert content_of(cache) == {"b.tar": b"world" * 1000}
-    assert read_member(ShardLocation(server.url("/a.tar"), 0, 5), remote=remote) == b"hello"
+    assert read_member(ShardLocation(server.url("/a.tar"), 0, 5)) == b"hello"
 
 
 def test_the_same_archive_after_a_killed_process(server, tmp_path):
     server.files = {"/a.tar": b"hello" * 1000}
-    remote = RemoteShards(tmp_path / "cache", 6000)
+    remote = use(RemoteShards(tmp_path / "cache", 6000))
     partial = tmp_path / "cache" / "fetching" / remote._place(server.url("/a.tar")).name
     partial.parent.mkdir(parents=True)
     partial.write_bytes(b"x" * 9000)
@@ -165,7 +174,7 @@ def test_the_same_archive_after_a_killed_process(server, tmp_path):
 def test_a_forked_process_fetches_on(server, tmp_path):
     """fsspec keeps a thread and connections, which a forked process does not have."""
     server.files = {"/a.tar": b"hello" * 1000, "/b.tar": b"world" * 1000}
-    remote = RemoteShards(tmp_path / "cache", MIB)
+    remote = use(RemoteShards(tmp_path / "cache", MIB))
     fetch(remote, server.url("/a.tar"))
     child = os.fork()
     if not child:
@@ -177,10 +186,10 @@ def test_a_forked_process_fetches_on(server, tmp_path):
 
 def test_threads_that_need_the_space_of_each_other(server, tmp_path):
     server.files = {f"/{name}.tar": name.encode() * 1000 for name in "abcdef"}
-    remote = RemoteShards(tmp_path / "cache", 2500)
+    use(RemoteShards(tmp_path / "cache", 2500))
 
     def read(path: str) -> bytes:
-        return read_member(ShardLocation(server.url(path), 10, 5), remote=remote)
+        return read_member(ShardLocation(server.url(path), 10, 5))
 
     for _ in range(3):
         assert list(map_in_order(read, server.files, 4)) == [content[10:15] for content in server.files.values()]
@@ -188,11 +197,11 @@ def test_threads_that_need_the_space_of_each_other(server, tmp_path):
 
 def test_what_was_used_longest_ago_goes_first(server, tmp_path):
     server.files = {f"/{name}.tar": name.encode() * 1000 for name in "abcd"}
-    remote = RemoteShards(tmp_path / "cache", 3500)
+    remote = use(RemoteShards(tmp_path / "cache", 3500))
     paths = {name: fetch(remote, server.url(f"/{name}.tar")) for name in "abc"}
     for name, seconds in (("a", 300), ("b", 200), ("c", 100)):
         age(paths[name], seconds)
-    read_member(ShardLocation(server.url("/a.tar"), 0, 1), remote=remote)
+    read_member(ShardLocation(server.url("/a.tar"), 0, 1))
     assert time.time() - paths["a"].stat().st_mtime < 50, "use is noted"
     fetch(remote, server.url("/d.tar"))
     assert sorted(content_of(tmp_path / "cache")) == ["a.tar", "c.tar", "d.tar"]
@@ -201,7 +210,7 @@ def test_what_was_used_longest_ago_goes_first(server, tmp_path):
 
 def test_what_is_in_use_stays(server, tmp_path):
     server.files = {f"/{name}.tar": name.encode() * 1000 for name in "abc"}
-    remote = RemoteShards(tmp_path / "cache", 2500)
+    remote = use(RemoteShards(tmp_path / "cache", 2500))
     descriptor = remote.open(server.url("/a.tar"))
     age(fetch(remote, server.url("/a.tar")), 500)
     age(fetch(remote, server.url("/b.tar")), 100)
@@ -217,7 +226,7 @@ def test_what_is_in_use_stays(server, tmp_path):
 
 def test_an_archive_thrown_out_between_finding_and_locking_it(server, tmp_path, monkeypatch):
     server.files = {"/a.tar": b"hello"}
-    remote = RemoteShards(tmp_path / "cache", 100)
+    remote = use(RemoteShards(tmp_path / "cache", 100))
     path = fetch(remote, server.url("/a.tar"))
     plain, calls = remote_cache.fcntl.flock, []
 
@@ -228,7 +237,7 @@ def test_an_archive_thrown_out_between_finding_and_locking_it(server, tmp_path, 
         plain(descriptor, operation)
 
     monkeypatch.setattr(remote_cache.fcntl, "flock", flock)
-    assert read_member(ShardLocation(server.url("/a.tar"), 0, 5), remote=remote) == b"hello"
+    assert read_member(ShardLocation(server.url("/a.tar"), 0, 5)) == b"hello"
     assert server.asked == ["/a.tar", "/a.tar"]
 
 
