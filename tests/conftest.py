@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
+import os
 import sys
 import threading
 import time
@@ -23,6 +24,42 @@ if TYPE_CHECKING:
     from svtoolkit.corpora.synthetic.espeak import Synthesiser
 
 __all__ = ["speech"]
+
+TESTS = Path(__file__).parent
+
+END_TO_END = {
+    "training/test_launch.py": 120,
+    "training/test_kill_and_resume.py": 90,
+    "test_readme.py::test_the_commands_run_as_they_stand": 50,
+    "recipes/test_voxceleb_recipe.py": 50,
+    "recipes/test_mini_recipe.py": 40,
+    "scripts/test_setup.py": 25,
+    "commands/test_multirun.py": 15,
+    "distributed/test_sharded_head_training.py": 15,
+    "recipes/test_voxceleb_recipe_mistakes.py": 10,
+    "scripts/test_test_and_ci.py": 10,
+    "distributed/test_sharded_head.py": 10,
+    "distributed/test_memory_of_devices.py": 10,
+    "distributed/test_equal_updates.py": 8,
+    "reversible/test_chain_distributed.py": 8,
+    "test_wheel.py": 8,
+}
+"""Tests of whole commands, recipes and groups of processes -> seconds that they take on a free core."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is end to end, and begin with it, the longest first: no worker works on when the others have ended."""
+    missing = [name for name in END_TO_END if not (TESTS / name.partition("::")[0]).is_file()]
+    if missing:
+        raise pytest.UsageError(f"tests/conftest.py: END_TO_END names {', '.join(missing)}, which is not there")
+    seconds = {}
+    for item in items:
+        file = item.path.relative_to(TESTS).as_posix() if item.path.is_relative_to(TESTS) else ""
+        seconds[item] = END_TO_END.get(file) or END_TO_END.get(f"{file}::{item.name}", 0)
+        if seconds[item]:
+            item.add_marker(pytest.mark.end_to_end)
+    items.sort(key=lambda item: -seconds[item])
 
 
 @pytest.fixture(scope="session")
@@ -47,6 +84,21 @@ def wespeaker() -> Callable[[str], ModuleType]:
                     del sys.modules[module]
 
     return load
+
+
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of this test run that all its workers share."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def warm_svt(shared_folder: Path) -> Path:
+    """A program `svt` that starts at once."""
+    from warm_svt import start
+
+    return start(shared_folder)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from paths import ROOT
+from warm_svt import in_bash
 
 pytest.importorskip("espeakng_loader", reason="the extra `demo` is not installed: pip install svtoolkit[demo]")
 
@@ -50,9 +51,9 @@ def placed(text: str, folder: Path) -> str:
     return re.sub(r"(?<![\w/])(a\.wav|b\.wav|my_speech)\b", rf"{folder}/\1", text)
 
 
-def run(command: str, folder: Path) -> None:
+def run(command: str, folder: Path, program: Path) -> None:
     path = f"{Path(sys.prefix) / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "SVT_VENV": sys.prefix, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PATH": path, "SVT_VENV": sys.prefix, "OMP_NUM_THREADS": "1", **in_bash(program)}
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", placed(reduced(command), folder)],
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600,
@@ -70,7 +71,7 @@ def add_own_speech(folder: Path) -> None:
 
 
 @pytest.mark.timeout(1200)  # many commands, one after the other
-def test_the_commands_run_as_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_run_as_they_stand(tmp_path: Path, warm_svt: Path) -> None:
     commands = [line for block in blocks("bash") for line in block.splitlines() if line.strip()]
     assert len(commands) >= 10
     for begin in REDUCED:
@@ -78,7 +79,7 @@ def test_the_commands_run_as_they_stand(tmp_path: Path, monkeypatch: pytest.Monk
     for command in commands:
         if command.startswith("source "):
             continue  # the environment of the tests takes its place
-        run(command, tmp_path)
+        run(command, tmp_path, warm_svt)
         if command == "bash recipes/mini/run.sh":
             add_own_speech(tmp_path)
     assert (tmp_path / "exp" / "mine" / "report" / "index.html").is_file()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,15 +16,19 @@ from svtoolkit.cli import main
 from svtoolkit.training.experiment import train
 
 
-def multirun(speech: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    config = tiny_config(speech, folder / "unused", trainer__epochs=1, validation__speakers=0)
-    kept = [word for word in command_words(config) if not word.startswith(("seed=", "exp_dir="))]
-    command = [sys.executable, "-m", "svtoolkit.cli", "train", "--multirun", *kept, *words]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, timeout=240)
+@pytest.fixture
+def multirun(warm_svt: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    def run(speech: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+        config = tiny_config(speech, folder / "unused", trainer__epochs=1, validation__speakers=0)
+        kept = [word for word in command_words(config) if not word.startswith(("seed=", "exp_dir="))]
+        command = [warm_svt, "train", "--multirun", *kept, *words]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, timeout=240)
+
+    return run
 
 
-def test_every_combination_is_a_run(speech, tmp_path):
+def test_every_combination_is_a_run(speech, tmp_path, multirun):
     done = multirun(speech, tmp_path, "seed=1,2", "exp_dir=exp/${seed}")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("finished: exp/") == 2
@@ -43,7 +47,7 @@ def test_every_combination_is_a_run(speech, tmp_path):
     importlib.util.find_spec("hydra_plugins.hydra_submitit_launcher") is None,
     reason="hydra-submitit-launcher is not installed",
 )
-def test_a_launcher_makes_jobs_of_them(speech, tmp_path):
+def test_a_launcher_makes_jobs_of_them(speech, tmp_path, multirun):
     """submitit's local executor: the pickling and the processes of SLURM without SLURM."""
     launcher = ["hydra/launcher=submitit_local", "hydra.launcher.timeout_min=4"]
     done = multirun(speech, tmp_path, "seed=3,4", "exp_dir=exp/${seed}", *launcher)
@@ -53,7 +57,7 @@ def test_a_launcher_makes_jobs_of_them(speech, tmp_path):
     assert list((tmp_path / "multirun" / ".submitit").iterdir())
 
 
-def test_a_run_that_fails_is_said(tmp_path):
+def test_a_run_that_fails_is_said(tmp_path, multirun):
     done = multirun(tmp_path / "nothing", tmp_path, "seed=1,2", "exp_dir=exp/${seed}")
     assert done.returncode == 1
     assert "error: " in done.stderr
@@ -68,7 +72,7 @@ def test_mistakes_are_found_before_any_job(capsys):
     assert "svt embed: --multirun is for `svt train`; run `svt embed` once for each" in capsys.readouterr().err
 
 
-def test_a_launcher_that_is_not_there(tmp_path):
+def test_a_launcher_that_is_not_there(tmp_path, multirun):
     done = multirun(tmp_path, tmp_path, "seed=1,2", "exp_dir=e", "hydra/launcher=nobody")
     assert done.returncode == 1
     assert "Could not find 'hydra/launcher/nobody'" in done.stderr

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from paths import ROOT
+from warm_svt import without_warm_svt
 
 pytest.importorskip("espeakng_loader", reason="the extra `demo` is not installed: pip install svtoolkit[demo]")
 
@@ -94,7 +95,7 @@ def test_training_stopped_by_ctrl_c_goes_on(finished: Path, tmp_path: Path) -> N
     options += ["trainer.log_steps=1"]
     running = subprocess.Popen(
         ["bash", str(RUN), *options],
-        env=environment(),
+        env=without_warm_svt(environment()),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import soundfile
 from voxceleb_material import ROOT, VOX2_DEV, command, environment, one_list, recipe, write_corpora
+from warm_svt import without_warm_svt
 
 pytest.importorskip("av", reason="PyAV (extra voxceleb) is not installed")
 
@@ -127,7 +128,7 @@ def kill_once_there(corpora: Path, options: list[object], there: Callable[[], bo
     """SIGKILL to the recipe and all that it started, as soon as a condition holds."""
     running = subprocess.Popen(
         command(corpora, *options),
-        env=environment(),
+        env=without_warm_svt(environment()),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

@@ -35,7 +35,7 @@ def test_test_sh_runs_pytest_on_the_cores_there_are(ready: Machine) -> None:
     done = ready.run("scripts/test.sh", "tests/a b.py", "-k", "eer or dcf")
     assert done.returncode == 0, done.stderr
     workers = min(len(os.sched_getaffinity(0)), 8) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    command = f"-m pytest -n {workers} tests/a b.py -k eer or dcf"
+    command = f"-m pytest -n {workers} --dist worksteal tests/a b.py -k eer or dcf"
     assert pytest_calls(ready) == [f"{ready.root} OMP_NUM_THREADS=1 HYDRA_FULL_ERROR= {command}"]
     assert "s in all, exit code 0" in done.stdout
 

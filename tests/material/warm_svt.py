@@ -1,0 +1,182 @@
+"""A program `svt` for tests that starts at once: each call is forked from a process that has imported everything.
+
+For tests of what a command prints, writes and returns. What makes a process a process is kept: arguments, working
+directory, environment, standard streams, exit status, and signals, which reach the whole group as Ctrl-C does; a
+program that is killed takes its command with it. Not for tests of what is imported, or of the installed program.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import gc
+import importlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+PRELOADED = (
+    "svtoolkit.cli svtoolkit.composition hydra omegaconf yaml torch._dynamo torch.utils.tensorboard soundfile soxr "
+    "matplotlib.figure matplotlib.backends.backend_svg matplotlib.backends.backend_agg sklearn.isotonic kaldiio "
+    "torch.utils.flop_counter espeakng_loader av"
+).split()
+
+CLIENT = """#!{python} -IS
+import json, os, signal, socket, sys
+
+link = socket.socket(socket.AF_UNIX)
+link.connect({address!r})
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    if signal.getsignal(number) != signal.SIG_IGN:
+        signal.signal(number, lambda number, frame: link.sendall(bytes([number])))
+request = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+socket.send_fds(link, [len(request).to_bytes(4, "big")], [0, 1, 2])
+link.sendall(request)
+status = int(link.recv(8) or b"70")
+if status < 0:
+    signal.signal(-status, signal.SIG_DFL)
+    os.kill(os.getpid(), -status)
+sys.exit(status)
+"""
+
+
+def start(folder: Path) -> Path:
+    """The program; its server is started by the first who asks, and ends with the test run.
+
+    Args:
+        folder: shared by all workers of a test run, with a short name: it holds a socket.
+    """
+    program, address = folder / "svt", folder / "warm"
+    with (folder / "warm.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not program.exists():
+            run = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+            log = (folder / "warm.log").open("w")
+            subprocess.Popen(
+                [sys.executable, __file__, str(address), str(run)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True,
+            )  # fmt: skip
+            limit = time.monotonic() + 120
+            while not address.exists():
+                assert time.monotonic() < limit, (folder / "warm.log").read_text()
+                time.sleep(0.05)
+            program.write_text(CLIENT.format(python=sys.executable, address=str(address)))
+            program.chmod(0o755)
+    return program
+
+
+_IN_BASH = "BASH_FUNC_svt%%"
+
+
+def in_bash(program: Path) -> dict[str, str]:
+    """What the environment of a shell script needs for its `svt` to be this one, whatever PATH says."""
+    return {_IN_BASH: f"() {{ '{program}' \"$@\"\n}}"}
+
+
+def without_warm_svt(environment: dict[str, str]) -> dict[str, str]:
+    """The same environment, in which `svt` is the installed program: for tests of processes that are stopped."""
+    return {name: value for name, value in environment.items() if name != _IN_BASH}
+
+
+def _serve(address: str, run: int) -> None:
+    from svtoolkit.cli import COMMANDS
+
+    for name in [*PRELOADED, *(f"svtoolkit.commands.{command}" for command in COMMANDS)]:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.settimeout(2)
+    listener.bind(f"{address}.new")
+    listener.listen(64)
+    os.rename(f"{address}.new", address)
+    while True:
+        try:
+            link, _ = listener.accept()
+        except TimeoutError:
+            os.kill(run, 0)  # an error, and the end, once the test run is over
+            continue
+        if os.fork() == 0:
+            listener.close()
+            _attend(link)
+            return
+        link.close()
+
+
+def _attend(link: socket.socket) -> None:
+    """Run one call in a group of its own; returns in the process that is to end as the call has ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    link.setblocking(True)
+    size, streams, _, _ = socket.recv_fds(link, 4, 3)
+    request = b""
+    while len(request) < int.from_bytes(size, "big"):
+        request += link.recv(1 << 16)
+    child = os.fork()
+    if child == 0:
+        link.close()
+        _call(*json.loads(request), streams)
+    for stream in streams:
+        os.close(stream)
+    with contextlib.suppress(PermissionError, ProcessLookupError):
+        os.setpgid(child, child)
+    threading.Thread(target=_pass_signals_on, args=(link, child), daemon=True).start()
+    _, status = os.waitpid(child, 0)
+    with contextlib.suppress(OSError):
+        link.sendall(b"%d" % os.waitstatus_to_exitcode(status))
+    os._exit(0)
+
+
+def _pass_signals_on(link: socket.socket, child: int) -> None:
+    while True:
+        received = link.recv(1)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, received[0] if received else signal.SIGKILL)
+        if not received:
+            return
+
+
+def _call(words: list[str], folder: str, environment: dict[str, str], streams: list[int]) -> None:
+    with contextlib.suppress(PermissionError):
+        os.setpgid(0, 0)
+    for standard, stream in enumerate(streams):
+        os.dup2(stream, standard)
+        os.close(stream)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for output in (sys.stdout, sys.stderr):
+        output.reconfigure(write_through=True)  # type: ignore[union-attr]
+    sys.argv = ["svt", *words]
+    import torch
+
+    from svtoolkit.cli import main
+
+    torch.set_num_threads(int(environment.get("OMP_NUM_THREADS") or os.cpu_count() or 1))
+    try:
+        status = main()
+    except SystemExit as end:  # of Hydra
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        status = 1
+    # As multiprocessing ends its processes: what was registered is run, what was imported is not taken apart.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for output in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            output.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1], int(sys.argv[2]))
