@@ -1,11 +1,11 @@
-"""How far the inversion of reversible couplings drifts with depth, and what exact mode makes of it.
+"""How far the inversion of reversible couplings drifts with depth, and what exact arithmetic makes of it.
 
     python -m benchmarks.drift --output benchmarks/results/drift.json --figure docs/images/reversible_drift.png
 
 Runs of 1 to 128 couplings of basic functions on 32 channels, as they are initialised, in float32 and under autocast to
 bfloat16 and float16, on the CPU: how much of the input the inversion misses, and how much of the whole gradient
-(weights and input) differs from the stored twin's, both as relative L2 error, median of several seeds. Then what exact
-mode costs: time of a step of one reversible network with and without it.
+(weights and input) differs from that of stored activations, both as relative L2 error, median of several seeds. Then
+what exact arithmetic costs: time of a step of one reversible network with and without it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def reconstruction_error(sequence: ReversibleSequence, x: Tensor, precision: str
 
 
 def gradient_error(sequence: ReversibleSequence, x: Tensor, upstream: Tensor, precision: str) -> float:
-    """Of the recomputed gradient against the stored twin's."""
+    """Of the recomputed gradient against that of stored activations."""
     chain = Chain(sequence)
 
     def gradients(recompute: bool) -> list[Tensor]:

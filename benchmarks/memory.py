@@ -3,8 +3,8 @@
     python -m benchmarks.memory --output benchmarks/results/memory.json
     python -m benchmarks.memory --output benchmarks/results/memory.json --device cuda --seconds 500 --only-missing
 
-On the CPU: what the ledger foresees on tensors without content (GiB per utterance, breakdown of the peak, largest
-batch, live memory over a step), and the time of steps with real arithmetic on one thread. On a card: the allocator's
+On the CPU: what the ledger predicts on fake tensors (GiB per utterance, breakdown of the peak, largest
+batch, live memory over a step), and the time of steps with real arithmetic on one thread. On a GPU: the allocator's
 own peak, the largest batch under a cap, time, and gradients bit for bit.
 
 The file is written after each network of each part. What it holds of other networks and parts stays, so that a long
@@ -37,11 +37,11 @@ from svtoolkit.models import list_models
 from svtoolkit.system.atomic import atomic_write
 
 BUDGET_GIB = 9.2
-"""What an 11 GB card leaves for tensors, context and workspaces apart: about what the paper's stored ResNets need at
+"""What an 11 GB GPU leaves for tensors, context and workspaces apart: about what the paper's stored ResNets need at
 the largest batches that it publishes of them, by the ledger."""
 
 CAP_GB = 11.0
-"""Cap on the allocator of a larger card, in 10^9 bytes; the 0.76 GB more of an 11 GiB card go to the context, which
+"""Cap on the allocator of a larger GPU, in 10^9 bytes; the 0.76 GB more of an 11 GiB GPU go to the context, which
 lies outside the allocator."""
 
 
@@ -169,7 +169,7 @@ def describe_run(options: argparse.Namespace, command: str, device: torch.device
     return {
         "command": command,
         "machine": describe_machine("torch"),
-        "card": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+        "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
         "cudnn_tf32": torch.backends.cudnn.allow_tf32 if device.type == "cuda" else None,
         "threads": torch.get_num_threads(),
         "frames": FRAMES,
@@ -182,7 +182,7 @@ def describe_run(options: argparse.Namespace, command: str, device: torch.device
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, required=True, help="JSON file to write or to go on with")
+    parser.add_argument("--output", type=Path, required=True, help="JSON file to write or to add to")
     parser.add_argument("--device", default="cpu", help="cpu, or cuda")
     parser.add_argument("--networks", help="names with commas between them; default: those of each part")
     parser.add_argument("--parts", help="names with commas between them; default: all of the device")
@@ -192,7 +192,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--frames", type=int, default=FRAMES, help="of an utterance in the part step_time")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads")
     parser.add_argument("--budget-gib", type=float, default=BUDGET_GIB, help="for the ledger's largest batch")
-    parser.add_argument("--cap-gb", type=float, default=CAP_GB, help="for the card's largest batch, 10^9 bytes")
+    parser.add_argument("--cap-gb", type=float, default=CAP_GB, help="for the GPU's largest batch, 10^9 bytes")
     return parser.parse_args(words)
 
 

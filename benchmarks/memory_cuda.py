@@ -1,4 +1,4 @@
-"""What a card says: the allocator's own peak, the largest batch under a cap, time, and gradients bit for bit.
+"""What a GPU says: the allocator's own peak, the largest batch under a cap, time, and gradients bit for bit.
 
 Everything but the calls of ``torch.cuda`` runs on the CPU, too, where tests put stand-ins in their place.
 """
@@ -41,7 +41,7 @@ SWITCHES = ("deterministic", "benchmark", "tf32", "channels_last")
 
 
 def reported_peak(run: Callable[[], object], device: torch.device) -> int | None:
-    """Bytes that the allocator had handed out at most while something ran; None: the card was too small for it."""
+    """Bytes that the allocator had handed out at most while something ran; None: the GPU was too small for it."""
     release(device)
     torch.cuda.reset_peak_memory_stats(device)
     return torch.cuda.max_memory_allocated(device) if runs(run, device) else None
@@ -60,7 +60,7 @@ def runs(run: Callable[[], object], device: torch.device) -> bool:
 
 
 def release(device: torch.device) -> None:
-    """Give cached memory back to the card."""
+    """Give cached memory back to the GPU."""
     gc.collect()
     synchronizer(device)()
     torch.cuda.empty_cache()
@@ -68,7 +68,7 @@ def release(device: torch.device) -> None:
 
 @contextmanager
 def capped(cap_bytes: float, device: torch.device) -> Iterator[None]:
-    """The allocator behaves as if the card had no more memory than this."""
+    """The allocator behaves as if the GPU had no more memory than this."""
     total = torch.cuda.get_device_properties(device).total_memory
     torch.cuda.set_per_process_memory_fraction(min(1.0, cap_bytes / total), device)
     try:
@@ -106,7 +106,7 @@ def largest_batches(name: str, optimizer: str, cap_bytes: float, device: torch.d
                     two_steps, name, strategy=strategy, optimizer=chosen, precision=precision, device=device
                 )
                 if guess is None:
-                    guess = foreseen_batch(steps, cap_bytes, device)
+                    guess = predicted_batch(steps, cap_bytes, device)
                 guess = largest_batch(partial(fits, steps, device=device), guess)
                 found.setdefault(precision, {})[f"{strategy}, {chosen}"] = guess
     return {"cap_bytes": int(cap_bytes), "largest_batch": found}
@@ -127,7 +127,7 @@ def fits(steps: Callable[[int], object], batch_size: int, device: torch.device) 
     return runs(partial(steps, batch_size), device)
 
 
-def foreseen_batch(steps: Callable[[int], object], cap_bytes: float, device: torch.device) -> int:
+def predicted_batch(steps: Callable[[int], object], cap_bytes: float, device: torch.device) -> int:
     """Where the line through the peaks of a single utterance and of ``FORESEEN_FROM`` meets the cap."""
     one, more = (reported_peak(partial(steps, size), device) for size in (1, FORESEEN_FROM))
     if one is None or more is None:
@@ -162,7 +162,7 @@ def largest_batch(fits: Callable[[int], bool], guess: int) -> int:
 def step_times(
     name: str, rounds: int, device: torch.device, *, batch_size: int = TIMED_BATCH, frames: int = FRAMES
 ) -> dict[str, Any]:
-    """Time of all strategies by precision; None where the stored activations do not fit the card."""
+    """Time of all strategies by precision; None where the stored activations do not fit the GPU."""
     found: dict[str, Any] = {}
     for precision in PRECISIONS:
         found[precision] = None
@@ -185,10 +185,10 @@ def step_times(
 def bit_equality(
     name: str, device: torch.device, *, frames: int = FRAMES, batch_size: int = EQUALITY_BATCH
 ) -> dict[str, Any]:
-    """Gradients of the reversible network against its stored twin, in exact mode, under all settings of ``SWITCHES``.
+    """Gradients of the reversible network against stored activations, under all settings of ``SWITCHES``.
 
-    Beside each stands whether the stored twin gives the same gradients twice: what it does not do itself nobody can
-    ask of the other.
+    Beside each stands whether stored activations give the same gradients twice: where they do not, recomputed ones
+    cannot equal them.
     """
     features = torch.randn(batch_size, frames, BINS, generator=torch.Generator().manual_seed(0)).to(device)
     layouts = {last: build_network(name, STORE, channels_last=last, device=device) for last in (True, False)}
@@ -205,7 +205,7 @@ def bit_equality(
                 "precision": precision,
                 **switches,
                 "equal": _are_equal(stored, reversible),
-                "twin_repeats_itself": _are_equal(stored, again),
+                "stored_repeats_itself": _are_equal(stored, again),
                 "relative_difference": relative_l2(reversible, stored),
             }
         )

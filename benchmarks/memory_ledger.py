@@ -1,4 +1,4 @@
-"""What the ledger foresees of every network, on tensors without content: no arithmetic, no card."""
+"""What the ledger predicts for every network on fake tensors: no arithmetic, no GPU."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def largest_batches(name: str, optimizer: str, published_batch: int | None, budg
 
     Args:
         optimizer: sgd or adamw.
-        published_batch: of the paper; what the model says of it shows which budget the paper's card left for tensors.
+        published_batch: of the paper; what the model says of it shows which budget the paper's GPU left for tensors.
         budget_gib: for weights, gradients, optimizer state and activations, head included.
     """
     largest, published_peak = {}, None

@@ -1,4 +1,4 @@
-"""The measurements of ``benchmarks.memory`` put together: networks against their peers, the paper and the bars."""
+"""The measurements of ``benchmarks.memory`` put together: networks against their peers, the paper and our targets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.memory_ledger import GIB
 from benchmarks.published import FREE_DEPTH, FREE_DEPTH_TOLERANCE, PUBLISHED, optimizer_of
-from benchmarks.step_time import BAR, IDEAL
+from benchmarks.step_time import IDEAL, TARGET
 from benchmarks.training_step import CHECKPOINT, REVERSIBLE, STORE, is_reversible
 
 UNMEASURED = "unmeasured"
@@ -30,7 +30,7 @@ def _row(name: str, records: Records) -> dict[str, Any]:
     reversible = gib.get(REVERSIBLE)
     peer = published.peer if published else None
     stored_peer = (_found(records, "ledger", peer, "gib_per_utterance") or {}).get(STORE) if peer else None
-    bar, aim = (published.bar, published.aim) if published else (None, None)
+    target, stricter = (published.target, published.stricter_target) if published else (None, None)
     optimizer = optimizer_of(name)
     batches = _found(records, "largest_batch", name, "largest_batch") or {}
     kept = REVERSIBLE if is_reversible(name) else STORE
@@ -47,16 +47,16 @@ def _row(name: str, records: Records) -> dict[str, Any]:
         "gib_per_utterance": gib or None,
         "times_less_than_peer": _ratio(stored_peer, reversible),
         "published_times_less_than_peer": _published_ratio(name),
-        "bar_gib": bar,
-        "bar_met": None if bar is None or reversible is None else reversible <= bar,
-        "aim_gib": aim,
-        "aim_met": None if aim is None or reversible is None else reversible <= aim,
+        "target_gib": target,
+        "target_met": None if target is None or reversible is None else reversible <= target,
+        "stricter_target_gib": stricter,
+        "stricter_target_met": None if stricter is None or reversible is None else reversible <= stricter,
         "largest_batch": batches.get(f"{kept}, {optimizer}"),
         "largest_batch_8bit": batches.get(f"{kept}, {optimizer}_8bit"),
         "step_time_ratio_fastest": against_stored.get("ratio_fastest"),
         "step_time_ratio_median": against_stored.get("ratio_median"),
         "step_time_ratio_processor": against_stored.get("ratio_processor"),
-        "step_time_bar_met": against_stored["ratio_fastest"] <= BAR if REVERSIBLE in times else None,
+        "step_time_target_met": against_stored["ratio_fastest"] <= TARGET if REVERSIBLE in times else None,
         "cuda_gib_per_utterance": _found(records, "cuda_memory", name, "gib_per_utterance"),
         "cuda_largest_batch": _found(records, "cuda_largest_batch", name, "largest_batch"),
         "cuda_step_time": _found(records, "cuda_step_time", name, "by_precision"),
@@ -78,14 +78,14 @@ def _published_ratio(name: str) -> float | None:
 
 
 def _equality(records: Records, name: str) -> dict[str, int] | None:
-    """Settings in which the gradients are the twin's, and those in which the twin gives the same ones twice."""
+    """Settings in which the gradients are equal, and those in which stored activations give the same ones twice."""
     settings = _found(records, "cuda_equality", name, "settings")
     if settings is None:
         return None
     return {
         "settings": len(settings),
         "equal": sum(row["equal"] for row in settings),
-        "twin_repeats_itself": sum(row["twin_repeats_itself"] for row in settings),
+        "stored_repeats_itself": sum(row["stored_repeats_itself"] for row in settings),
     }
 
 
@@ -107,7 +107,7 @@ def _free_depth(records: Records) -> dict[str, Any] | None:
 def format_tables(records: Records, summary: Mapping[str, Any]) -> str:
     """Markdown: memory by network, breakdown, time."""
     rows = summary.get("rows", [])
-    tables = [_memory_table(rows), _breakdown_table(records), _time_table(records), _card_table(rows)]
+    tables = [_memory_table(rows), _breakdown_table(records), _time_table(records), _gpu_table(rows)]
     depth = summary.get("free_depth")
     if depth:
         words = "free" if depth["met"] else "NOT free"
@@ -117,7 +117,7 @@ def format_tables(records: Records, summary: Mapping[str, Any]) -> str:
 
 def _memory_table(rows: Sequence[Mapping[str, Any]]) -> str:
     shown = [row for row in rows if row["gib_per_utterance"] or row["largest_batch"] is not None]
-    head = "network|parameters|store|checkpoint|reversible|bar|times less (paper)|paper, GB|batch (8-bit)|paper"
+    head = "network|parameters|store|checkpoint|reversible|target|times less (paper)|paper, GB|batch (8-bit)|paper"
     body = []
     for row in shown:
         gib = row["gib_per_utterance"] or {}
@@ -126,7 +126,7 @@ def _memory_table(rows: Sequence[Mapping[str, Any]]) -> str:
                 row["network"],
                 _number(row["parameters"] and row["parameters"] / 1e6, "{:.2f} M"),
                 *(_number(gib.get(strategy), "{:.4f}") for strategy in (STORE, CHECKPOINT, REVERSIBLE)),
-                _bar(row),
+                _target(row),
                 f"{_number(row['times_less_than_peer'], '{:.1f}')} "
                 f"({_number(row['published_times_less_than_peer'], '{:.1f}')})",
                 _number(row["published_gb_per_utterance"], "{:.3f}"),
@@ -137,11 +137,11 @@ def _memory_table(rows: Sequence[Mapping[str, Any]]) -> str:
     return _table("GiB per utterance, by the ledger", head, body)
 
 
-def _bar(row: Mapping[str, Any]) -> str:
-    if row["bar_gib"] is None:
+def _target(row: Mapping[str, Any]) -> str:
+    if row["target_gib"] is None:
         return "–"
-    met = {True: "met", False: "MISSED", None: UNMEASURED}[row["bar_met"]]
-    return f"{row['bar_gib']:.4f} {met}"
+    met = {True: "met", False: "MISSED", None: UNMEASURED}[row["target_met"]]
+    return f"{row['target_gib']:.4f} {met}"
 
 
 def _with_8bit(batch: int | None, eight_bit: int | None) -> str:
@@ -170,7 +170,7 @@ def _time_table(records: Records) -> str:
                 continue
             verdict = "–"
             if strategy == REVERSIBLE:
-                verdict = "met" if timing["ratio_fastest"] <= BAR else "MISSED"
+                verdict = "met" if timing["ratio_fastest"] <= TARGET else "MISSED"
             body.append(
                 [
                     name,
@@ -182,12 +182,12 @@ def _time_table(records: Records) -> str:
                     verdict,
                 ]
             )
-    bar = f"bar {BAR:.2f} (ideal {IDEAL:.2f})"
-    head = f"network|store, s|against it, s|ratio of the fastest|of the medians|of processor time|{bar}"
+    target = f"target {TARGET:.2f} (ideal {IDEAL:.2f})"
+    head = f"network|store, s|against it, s|ratio of the fastest|of the medians|of processor time|{target}"
     return _table("time of forward and backward pass on the CPU", head, body)
 
 
-def _card_table(rows: Sequence[Mapping[str, Any]]) -> str:
+def _gpu_table(rows: Sequence[Mapping[str, Any]]) -> str:
     body = []
     for row in rows:
         memory = row["cuda_gib_per_utterance"]
@@ -210,8 +210,8 @@ def _card_table(rows: Sequence[Mapping[str, Any]]) -> str:
             )
     measured = any(any(cell != UNMEASURED for cell in line[1:]) for line in body)
     if not measured:
-        return f"on a card: {UNMEASURED}" if body else ""
-    return _table("on a card", "network|GiB per utterance|largest batch|time against store|equal gradients", body)
+        return f"on a GPU: {UNMEASURED}" if body else ""
+    return _table("on a GPU", "network|GiB per utterance|largest batch|time against store|equal gradients", body)
 
 
 def _number(value: float | None, form: str) -> str:

@@ -17,7 +17,7 @@ from benchmarks.training_step import BINS, CHECKPOINT, FRAMES, REVERSIBLE, STORE
 from svtoolkit.device import autocast
 
 TIMED = ("revnet57", "revnet46", "df_revnet89", "df_revnet66", "revnet155", "resnet34")
-BAR, IDEAL = 1.40, 4 / 3
+TARGET, IDEAL = 1.40, 4 / 3
 """Reversible step to stored step; ideal: one more forward pass, a third of a step."""
 
 BATCH = 4
@@ -28,7 +28,7 @@ class Timing:
     """Seconds of the fastest round, the one least disturbed, and of the median one.
 
     Attributes:
-        processor: least processor time of a round, which waiting for other work does not lengthen; of a card's steps
+        processor: least processor time of a round, which waiting for other work does not lengthen; of a GPU's steps
             it is no more than what it takes to launch them.
     """
 

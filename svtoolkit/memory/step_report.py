@@ -34,7 +34,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class AllocatorPeak:
-    """What CUDA's caching allocator itself counts over the step, in bytes: handed out, and taken from the card."""
+    """What CUDA's caching allocator itself counts over the step, in bytes: handed out, and taken from the GPU."""
 
     allocated_bytes: int
     reserved_bytes: int

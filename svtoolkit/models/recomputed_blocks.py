@@ -1,7 +1,7 @@
 """What stands around the reversible sequences of a network: stem, transitions, ordinary residual blocks, the end.
 
-Modules as any other for autograd; ``pull_back`` is the same gradient from the input alone, with tensors that go as
-soon as they have been used. It overwrites the cotangent.
+Modules as any other for autograd; ``recompute_backward`` is the same gradient from the input alone, with tensors that
+are freed as soon as they have been used. It overwrites grad_output.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from svtoolkit.models.blocks import BasicBlock, Bottleneck, conv3x3
 from svtoolkit.reversible import squeeze, unsqueeze
-from svtoolkit.reversible.explicit import (
+from svtoolkit.reversible.manual_backward import ValueHook
+from svtoolkit.reversible.manual_layers import (
     Convolution,
     NormRelu,
     convolution_gradient,
@@ -21,7 +22,6 @@ from svtoolkit.reversible.explicit import (
     norm_gradient,
     normalised,
 )
-from svtoolkit.reversible.pullback import Consume
 from svtoolkit.reversible.recomputation import ParameterGradients
 
 
@@ -36,22 +36,27 @@ class ConvNormRelu(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(self.norm(self.conv(x)), inplace=True)
 
-    def is_explicit(self) -> bool:
+    def is_as_built(self) -> bool:
         """Whether it and its layers are as they were built."""
         return not has_hooks(self) and is_plain(self.conv, self.norm)
 
-    def pull_back(
-        self, x: Tensor, cotangent: Tensor, gradients: ParameterGradients, consume: Consume | None, needs_input: bool
+    def recompute_backward(
+        self,
+        x: Tensor,
+        grad_output: Tensor,
+        gradients: ParameterGradients,
+        value_hook: ValueHook | None,
+        needs_input: bool,
     ) -> Tensor | None:
         """Recomputes the result of the convolution."""
         norm = NormRelu(self.norm, Convolution(self.conv)(x))
-        cotangent = norm_gradient(norm, self._of_map(cotangent, x).to(norm.value.dtype), gradients)
+        grad_output = norm_gradient(norm, self._of_map(grad_output, x).to(norm.value.dtype), gradients)
         del norm
-        return _input_gradient(self.conv, x, cotangent, gradients, needs_input)
+        return _input_gradient(self.conv, x, grad_output, gradients, needs_input)
 
-    def _of_map(self, cotangent: Tensor, x: Tensor) -> Tensor:
+    def _of_map(self, grad_output: Tensor, x: Tensor) -> Tensor:
         """Gradient of the ReLU's result from that of the module's; may be overwritten."""
-        return cotangent
+        return grad_output
 
 
 class SqueezedTransition(ConvNormRelu):
@@ -66,8 +71,8 @@ class SqueezedTransition(ConvNormRelu):
     def forward(self, x: Tensor) -> Tensor:
         return squeeze(super().forward(x))
 
-    def _of_map(self, cotangent: Tensor, x: Tensor) -> Tensor:
-        return unsqueeze(cotangent, x.shape[2], x.shape[3])
+    def _of_map(self, grad_output: Tensor, x: Tensor) -> Tensor:
+        return unsqueeze(grad_output, x.shape[2], x.shape[3])
 
 
 class DoubleStem(nn.Module):
@@ -81,20 +86,25 @@ class DoubleStem(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.second(self.first(x))
 
-    def is_explicit(self) -> bool:
+    def is_as_built(self) -> bool:
         """Whether it and its layers are as they were built."""
-        return not has_hooks(self) and self.first.is_explicit() and self.second.is_explicit()
+        return not has_hooks(self) and self.first.is_as_built() and self.second.is_as_built()
 
-    def pull_back(
-        self, x: Tensor, cotangent: Tensor, gradients: ParameterGradients, consume: Consume | None, needs_input: bool
+    def recompute_backward(
+        self,
+        x: Tensor,
+        grad_output: Tensor,
+        gradients: ParameterGradients,
+        value_hook: ValueHook | None,
+        needs_input: bool,
     ) -> Tensor | None:
         """First the second, then the first."""
         first, second = self.first, self.second
         value = normalised(first.norm, Convolution(first.conv)(x)).relu_()
-        upstream = second.pull_back(value, cotangent, gradients, None, True)
+        upstream = second.recompute_backward(value, grad_output, gradients, None, True)
         assert upstream is not None
         del value
-        return first.pull_back(x, upstream, gradients, None, needs_input)
+        return first.recompute_backward(x, upstream, gradients, None, needs_input)
 
 
 class FinalActivation(nn.Module):
@@ -110,23 +120,28 @@ class FinalActivation(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(self.norm(x), inplace=True)
 
-    def is_explicit(self) -> bool:
+    def is_as_built(self) -> bool:
         """Whether it and its layer are as they were built."""
         return not has_hooks(self) and is_plain(self.norm)
 
-    def pull_back(
-        self, x: Tensor, cotangent: Tensor, gradients: ParameterGradients, consume: Consume | None, needs_input: bool
+    def recompute_backward(
+        self,
+        x: Tensor,
+        grad_output: Tensor,
+        gradients: ParameterGradients,
+        value_hook: ValueHook | None,
+        needs_input: bool,
     ) -> Tensor:
         """Normalises once more; the map is small, and its gradient comes in a layout of its own: no overwriting."""
         norm = NormRelu(self.norm, x, relu=False)
         result = norm.take().relu_()
-        cotangent = torch.ops.aten.threshold_backward(cotangent.to(result.dtype), result, 0)
+        grad_output = torch.ops.aten.threshold_backward(grad_output.to(result.dtype), result, 0)
         del result
-        return norm_gradient(norm, cotangent, gradients)
+        return norm_gradient(norm, grad_output, gradients)
 
 
 class _RecomputedResidual(nn.Module):
-    """``pull_back`` of a block relu(F(x) + shortcut(x)) with F of conv1, bn1, ReLU, conv2, bn2, ..."""
+    """``recompute_backward`` of a block relu(F(x) + shortcut(x)) with F of conv1, bn1, ReLU, conv2, bn2, ..."""
 
     convolutions: int
     shortcut: nn.Sequential
@@ -135,13 +150,18 @@ class _RecomputedResidual(nn.Module):
         names = range(1, self.convolutions + 1)
         return [(getattr(self, f"conv{number}"), getattr(self, f"bn{number}")) for number in names]
 
-    def is_explicit(self) -> bool:
+    def is_as_built(self) -> bool:
         """Whether it and its layers are as they were built."""
         layers = (layer for pair in self._layers() for layer in pair)
         return not has_hooks(self, self.shortcut) and is_plain(*self.shortcut, *layers)
 
-    def pull_back(
-        self, x: Tensor, cotangent: Tensor, gradients: ParameterGradients, consume: Consume | None, needs_input: bool
+    def recompute_backward(
+        self,
+        x: Tensor,
+        grad_output: Tensor,
+        gradients: ParameterGradients,
+        value_hook: ValueHook | None,
+        needs_input: bool,
     ) -> Tensor:
         """Keeps the inputs of the norms; the shortcut is evaluated once for ReLU's mask and once for its gradient."""
         layers = self._layers()
@@ -156,10 +176,10 @@ class _RecomputedResidual(nn.Module):
         last = NormRelu(layers[-1][1], inputs.pop(), relu=False)
         result = last.take().add_(shortcut)
         del shortcut
-        torch.ops.aten.threshold_backward.grad_input(cotangent, result, 0, grad_input=cotangent)
+        torch.ops.aten.threshold_backward.grad_input(grad_output, result, 0, grad_input=grad_output)
         dtype = result.dtype
         del result
-        upstream = norm_gradient(last, cotangent.to(dtype), gradients)
+        upstream = norm_gradient(last, grad_output.to(dtype), gradients)
         del last
         for (conv, _), (_, before) in zip(layers[:0:-1], layers[-2::-1], strict=True):
             norm = NormRelu(before, inputs.pop())
@@ -169,7 +189,7 @@ class _RecomputedResidual(nn.Module):
         dx = _input_gradient(layers[0][0], x, upstream, gradients, True)
         assert dx is not None
         del upstream
-        return dx.add_(self._shortcut_gradient(x, cotangent, gradients))
+        return dx.add_(self._shortcut_gradient(x, grad_output, gradients))
 
     def _projection(self) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
         conv, norm = self.shortcut
@@ -183,12 +203,12 @@ class _RecomputedResidual(nn.Module):
         conv, norm = self._projection()
         return normalised(norm, Convolution(conv)(x))
 
-    def _shortcut_gradient(self, x: Tensor, cotangent: Tensor, gradients: ParameterGradients) -> Tensor:
+    def _shortcut_gradient(self, x: Tensor, grad_output: Tensor, gradients: ParameterGradients) -> Tensor:
         if len(self.shortcut) == 0:
-            return cotangent
+            return grad_output
         conv, layer = self._projection()
         norm = NormRelu(layer, Convolution(conv)(x), relu=False)
-        upstream = norm_gradient(norm, cotangent.to(norm.take().dtype), gradients)
+        upstream = norm_gradient(norm, grad_output.to(norm.take().dtype), gradients)
         del norm
         dx = _input_gradient(conv, x, upstream, gradients, True)
         assert dx is not None
@@ -196,13 +216,13 @@ class _RecomputedResidual(nn.Module):
 
 
 class RecomputedBasicBlock(_RecomputedResidual, BasicBlock):
-    """The ordinary basic block, with ``pull_back``."""
+    """The ordinary basic block, with ``recompute_backward``."""
 
     convolutions = 2
 
 
 class RecomputedBottleneck(_RecomputedResidual, Bottleneck):
-    """The ordinary bottleneck block, with ``pull_back``."""
+    """The ordinary bottleneck block, with ``recompute_backward``."""
 
     convolutions = 3
 

@@ -1,8 +1,8 @@
 """Residual functions of reversible blocks: F and G of the coupling, with gradients that keep little.
 
 All are in pre-activation order, (BatchNorm, ReLU, convolution) again and again: an activation after the addition could
-not be inverted. Each is a module whose forward pass autograd differentiates as any other, and has ``pull_back``, the
-same gradient from the input alone (see ``svtoolkit.reversible.pullback``).
+not be inverted. Each is a module whose forward pass autograd differentiates as any other, and has
+``recompute_backward``, the same gradient from the input alone (see ``svtoolkit.reversible.manual_backward``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from svtoolkit.models.blocks import conv1x1, conv3x3
-from svtoolkit.reversible.explicit import (
+from svtoolkit.reversible.manual_backward import ValueHook
+from svtoolkit.reversible.manual_layers import (
     Convolution,
     NormRelu,
     batch_norm,
@@ -24,7 +25,6 @@ from svtoolkit.reversible.explicit import (
     norm_gradient,
     normalised,
 )
-from svtoolkit.reversible.pullback import Consume
 from svtoolkit.reversible.recomputation import ParameterGradients
 
 
@@ -49,14 +49,19 @@ class PreActivationFunction(nn.Sequential):
     def _units(self) -> list[PreActivation]:
         return [unit for unit in self if isinstance(unit, PreActivation)]
 
-    def is_explicit(self) -> bool:
+    def is_as_built(self) -> bool:
         """Whether it and its layers are as they were built."""
         return not has_hooks(self, *self) and all(
             type(unit) is PreActivation and is_plain(unit.norm, unit.conv) for unit in self
         )
 
-    def pull_back(
-        self, x: Tensor, cotangent: Tensor, gradients: ParameterGradients, consume: Consume | None, needs_input: bool
+    def recompute_backward(
+        self,
+        x: Tensor,
+        grad_output: Tensor,
+        gradients: ParameterGradients,
+        value_hook: ValueHook | None,
+        needs_input: bool,
     ) -> Tensor:
         """Keeps the inputs of the norms, and of the last convolution: beside x, 1.5 tensors of its size in the end."""
         inputs, value = [x], x
@@ -68,9 +73,9 @@ class PreActivationFunction(nn.Sequential):
         norm: NormRelu | None = NormRelu(last.norm, inputs[-1])
         assert norm is not None
         value = Convolution(last.conv)(norm.value)
-        downstream = cotangent.to(value.dtype)
-        if consume is not None:
-            consume(value)
+        downstream = grad_output.to(value.dtype)
+        if value_hook is not None:
+            value_hook(value)
         del value
         for unit in reversed(self._units()):
             source = inputs.pop()
@@ -128,7 +133,7 @@ class DepthFirstFunction(nn.Module):
             return self._layer_by_layer(x)
         wide = F.relu(self.norm1(x), inplace=True)
         # Each group reads its own link of a chain of aliases, the first group the last link: autograd then adds their
-        # gradients first group to last, the order of pull_back. Rounding depends on it.
+        # gradients first group to last, the order of recompute_backward. Rounding depends on it.
         links = [wide]
         for _ in self._groups[1:]:
             links.append(links[-1].view_as(links[-1]))
@@ -161,12 +166,17 @@ class DepthFirstFunction(nn.Module):
     def _is_plain(self) -> bool:
         return is_plain(self.norm1, self.conv1, self.norm2, self.conv2, self.norm3, self.conv3)
 
-    def is_explicit(self) -> bool:
+    def is_as_built(self) -> bool:
         """Whether it and its layers are as they were built."""
         return not has_hooks(self) and self._is_plain()
 
-    def pull_back(
-        self, x: Tensor, cotangent: Tensor, gradients: ParameterGradients, consume: Consume | None, needs_input: bool
+    def recompute_backward(
+        self,
+        x: Tensor,
+        grad_output: Tensor,
+        gradients: ParameterGradients,
+        value_hook: ValueHook | None,
+        needs_input: bool,
     ) -> Tensor:
         """Every group forward, then backward, before the next one: one evaluation, one group's tensors at a time."""
         norm1 = NormRelu(self.norm1, x)
@@ -179,13 +189,13 @@ class DepthFirstFunction(nn.Module):
             value = value.to(torch.promote_types(dtype, torch.float32))
             result = value if result is None else result.add_(value)
             del value
-            dx = group.backward(norm1.value, cotangent.to(dtype))
+            dx = group.backward(norm1.value, grad_output.to(dtype))
             downstream = dx if downstream is None else downstream.add_(dx)
             del group, dx
         assert result is not None
         assert downstream is not None
-        if consume is not None:
-            consume(result)
+        if value_hook is not None:
+            value_hook(result)
         del result
         for parameter, pieces in parts.items():
             gradients.add(parameter, torch.cat(pieces, dim=1 if parameter is self.conv3.weight else 0))
@@ -207,18 +217,18 @@ class _HiddenGroup:
         self.norm3 = NormRelu(self.function.norm3, self.conv2(self.norm2.value), self.rows)
         return self.conv3(self.norm3.value)
 
-    def backward(self, wide: Tensor, cotangent: Tensor) -> Tensor:
+    def backward(self, wide: Tensor, grad_output: Tensor) -> Tensor:
         """What the group adds to the gradient of ``wide``."""
-        upstream = self._through(self.conv3, self.function.conv3, self.norm3, cotangent)
+        upstream = self._through(self.conv3, self.function.conv3, self.norm3, grad_output)
         del self.norm3
         upstream = self._through(self.conv2, self.function.conv2, self.norm2, upstream)
         del self.norm2
         self._keep(self.function.conv1.weight, self.conv1.weight_gradient(wide, upstream))
         return self.conv1.input_gradient(wide, upstream)
 
-    def _through(self, convolution: Convolution, layer: nn.Conv2d, norm: NormRelu, cotangent: Tensor) -> Tensor:
-        self._keep(layer.weight, convolution.weight_gradient(norm.value, cotangent))
-        dx, dw, db = norm.input_gradient(convolution.input_gradient(norm.value, cotangent))
+    def _through(self, convolution: Convolution, layer: nn.Conv2d, norm: NormRelu, grad_output: Tensor) -> Tensor:
+        self._keep(layer.weight, convolution.weight_gradient(norm.value, grad_output))
+        dx, dw, db = norm.input_gradient(convolution.input_gradient(norm.value, grad_output))
         self._keep(norm.layer.weight, dw)
         self._keep(norm.layer.bias, db)
         return dx

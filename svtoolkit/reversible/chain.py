@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from svtoolkit.reversible.coupling import Record, ReversibleSequence, layout_of, refuse_in_place, split_streams
-from svtoolkit.reversible.explicit import has_hooks
-from svtoolkit.reversible.pullback import pull_back
+from svtoolkit.reversible.manual_backward import recompute_backward
+from svtoolkit.reversible.manual_layers import has_hooks
 from svtoolkit.reversible.recomputation import AutocastState, ModuleState, ParameterGradients, RandomState
 
 
@@ -47,7 +47,7 @@ def run_in_chain(modules: Iterable[nn.Module], x: Tensor) -> Tensor:
 
 
 def _run(modules: list[nn.Module], x: Tensor) -> Tensor:
-    """Never compiled, not even in parts: backward evaluates once more as it stands, and is to find the same numbers."""
+    """Never compiled, not even in parts: backward evaluates once more as it stands, and must find the same numbers."""
     if "torch._dynamo" not in sys.modules:  # importing it takes seconds, and only who compiles needs it
         return _run_as_it_stands(modules, x)
     return torch.compiler.disable(_run_as_it_stands)(modules, x)
@@ -88,7 +88,8 @@ class _Recomputed(torch.autograd.Function):
                 records.append(record)
                 del before
         cuts.append(value.detach() if isinstance(records[-1], Record) else None)
-        # The ends belong to others, too. The first is small and autograd's to guard; the last is to go early.
+        # The caller holds the input and output too: save the (small) input through autograd, and drop ours of the
+        # output as soon as possible.
         ctx.save_for_backward(None if cuts[0] is None else x)
         cuts[0] = None
         ctx.cuts, ctx.records, ctx.versions = cuts, records, _versions(cuts)
@@ -120,28 +121,28 @@ class _Recomputed(torch.autograd.Function):
         gradients = ParameterGradients(ctx.parameters)
         needs_input = ctx.needs_input_grad[2]
         first = 0 if needs_input else _first_that_learns(ctx.modules, gradients)
-        cotangent: Tensor | None = upstream.clone()  # the engine's own must not be overwritten
+        grad_output: Tensor | None = upstream.clone()  # the engine's own must not be overwritten
         with ctx.autocast.restored():
             for position in reversed(range(first, len(ctx.modules))):
                 module, record = ctx.modules[position], ctx.records[position]
-                assert cotangent is not None
+                assert grad_output is not None
                 if isinstance(record, Record):
                     layout = layout_of(cuts[position + 1])
                     y = split_streams(cuts[position + 1], record.stream_dtype)
                     cuts[position + 1] = None
-                    streams = split_streams(cotangent, record.stream_dtype, layout)
-                    cotangent = None
+                    streams = split_streams(grad_output, record.stream_dtype, layout)
+                    grad_output = None
                     module.invert_(y, streams, record, gradients)
                     del y
-                    cotangent = torch.cat(streams, dim=1).to(record.input_dtype)
+                    grad_output = torch.cat(streams, dim=1).to(record.input_dtype)
                     del streams
                     continue
                 cuts[position + 1] = None
                 with nullcontext() if record is None else record.restored():
-                    cotangent = pull_back(
-                        module, cuts[position], cotangent, gradients, needs_input=needs_input or position > first
+                    grad_output = recompute_backward(
+                        module, cuts[position], grad_output, gradients, needs_input=needs_input or position > first
                     )
-        return None, None, cotangent if needs_input else None, *gradients.in_order()
+        return None, None, grad_output if needs_input else None, *gradients.in_order()
 
 
 def _evaluate(module: nn.Module, x: Tensor) -> tuple[Tensor, Record | RandomState | None]:
@@ -158,7 +159,7 @@ def _versions(cuts: Iterable[Tensor | None]) -> list[int | None]:
 
 
 def _first_that_learns(modules: Iterable[nn.Module], gradients: ParameterGradients) -> int:
-    """Position of the first module with a parameter that is to have a gradient: there backward may end."""
+    """Position of the first module with a parameter that needs a gradient: there backward may end."""
     learns = [any(gradients.wants(parameter) for parameter in module.parameters()) for module in modules]
     return learns.index(True)
 

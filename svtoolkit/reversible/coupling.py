@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
-from svtoolkit.reversible.explicit import has_hooks
 from svtoolkit.reversible.grid import grid_bits, largest_exact, snap, snap_
-from svtoolkit.reversible.pullback import pull_back
+from svtoolkit.reversible.manual_backward import recompute_backward
+from svtoolkit.reversible.manual_layers import has_hooks
 from svtoolkit.reversible.recomputation import ParameterGradients, RandomState, autocast_is_on
 
 log = logging.getLogger(__name__)
@@ -146,17 +146,21 @@ class ReversibleSequence(nn.Sequential):
         return torch.cat([y1, y2], dim=1), record
 
     def invert_(
-        self, y: tuple[Tensor, Tensor], cotangent: tuple[Tensor, Tensor], record: Record, gradients: ParameterGradients
+        self,
+        y: tuple[Tensor, Tensor],
+        grad_output: tuple[Tensor, Tensor],
+        record: Record,
+        gradients: ParameterGradients,
     ) -> None:
         """Turn the streams of the result and their gradients into those of the input, in place (Gomez et al., alg. 1).
 
         Args:
             y: streams of the result; become those of the input.
-            cotangent: their gradients; become those of the input.
+            grad_output: their gradients; become those of the input.
             record: of the ``run`` that made y.
             gradients: to which those of the parameters are added.
         """
-        (y1, y2), (d1, d2) = y, cotangent
+        (y1, y2), (d1, d2) = y, grad_output
         states = list(record.random)
         for coupling in reversed(self.couplings()):
             for function, source, target, upstream, downstream in (
@@ -165,7 +169,9 @@ class ReversibleSequence(nn.Sequential):
             ):
                 state = states.pop()
                 with nullcontext() if state is None else state.restored():
-                    dx = pull_back(function, source, upstream, gradients, consume=_subtract_from(target, record.bits))
+                    dx = recompute_backward(
+                        function, source, upstream, gradients, value_hook=_subtract_from(target, record.bits)
+                    )
                 if dx is not None:
                     downstream.add_(dx)
                 del dx

@@ -1,4 +1,4 @@
-"""What a second evaluation must find as the first one did: random numbers, autocast, BatchNorm statistics."""
+"""State that a second evaluation must find as the first one did: random numbers, autocast, BatchNorm statistics."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class RandomState:
 
     @contextmanager
     def restored(self) -> Iterator[None]:
-        """Context that draws the same numbers again; afterwards the generators go on where they were."""
+        """Context that draws the same numbers again; afterwards the generators continue where they were."""
         devices = [] if self.cuda is None else [self.device]
         with torch.random.fork_rng(devices):
             torch.set_rng_state(self.cpu)
@@ -115,7 +115,7 @@ class ModuleState:
 
 
 class ParameterGradients:
-    """Sums of gradients for the parameters that are to have one."""
+    """Sums of gradients for the parameters that need one."""
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
         self._sums: dict[Tensor, Tensor | None] = dict.fromkeys(parameters)
@@ -124,7 +124,7 @@ class ParameterGradients:
         return parameter in self._sums
 
     def add(self, parameter: Tensor, gradient: Tensor | None) -> None:
-        """Add a gradient (of any floating type); one that nobody wants is dropped."""
+        """Add a gradient (of any floating type); one that is not needed is dropped."""
         if gradient is None or parameter not in self._sums:
             return
         gradient = gradient.to(parameter.dtype)

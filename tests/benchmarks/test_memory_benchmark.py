@@ -46,10 +46,10 @@ def test_the_published_figures_are_those_of_the_paper() -> None:
     assert seen == set(PUBLISHED)
 
 
-def test_every_reversible_network_has_a_bar_and_no_other() -> None:
+def test_every_reversible_network_has_a_target_and_no_other() -> None:
     for name, published in PUBLISHED.items():
-        assert (published.bar is not None) == training_step.is_reversible(name) == (published.peer is not None)
-        assert published.aim is None or published.aim < published.bar
+        assert (published.target is not None) == training_step.is_reversible(name) == (published.peer is not None)
+        assert published.stricter_target is None or published.stricter_target < published.target
         assert strategies_of(name) == (STORE, CHECKPOINT, REVERSIBLE)[: 2 + (published.peer is not None)]
 
 
@@ -165,7 +165,7 @@ def test_what_no_card_measured_is_null_and_said_to_be_unmeasured(measured: Path,
     words = ["--output", str(measured), "--networks", "resnet10", "--parts", "ledger", "--only-missing"]
     assert memory.main(words) == 0
     printed = capsys.readouterr()
-    assert "on a card: unmeasured" in printed.out
+    assert "on a GPU: unmeasured" in printed.out
     assert "GiB per utterance, by the ledger" in printed.out
     assert "ledger: resnet10" not in printed.err  # it was there
 
@@ -218,7 +218,7 @@ def test_bars_ratios_and_depth() -> None:
     assert rows["revnet57"]["times_less_than_peer"] == 5.6
     assert rows["revnet57"]["published_times_less_than_peer"] == 2.0
     assert rows["revnet137"]["times_less_than_peer"] is None  # ResNet101 was not measured
-    assert [rows[name]["bar_met"] for name in rows] == [None, True, True, False]
+    assert [rows[name]["target_met"] for name in rows] == [None, True, True, False]
     assert summary["free_depth"]["spread"] == pytest.approx(0.26)
     assert summary["free_depth"]["met"] is False
     printed = format_tables(records, summary)
@@ -227,14 +227,14 @@ def test_bars_ratios_and_depth() -> None:
     assert summarise({"ledger": ledger_of(revnet57=0.01)})["free_depth"] is None
 
 
-def test_the_bar_of_time() -> None:
+def test_the_target_of_time() -> None:
     def timed(ratio: float) -> dict[str, Any]:
         slower = {"fastest_s": ratio, "ratio_fastest": ratio, "ratio_median": ratio, "ratio_processor": 1.3}
         return {"strategies": {STORE: {"fastest_s": 1.0, "median_s": 1.0}, REVERSIBLE: slower}}
 
     records = {"step_time": {"revnet57": timed(1.39), "revnet46": timed(1.41)}}
     summary = summarise(records)
-    assert {row["network"]: row["step_time_bar_met"] for row in summary["rows"]} == {
+    assert {row["network"]: row["step_time_target_met"] for row in summary["rows"]} == {
         "revnet57": True,
         "revnet46": False,
     }

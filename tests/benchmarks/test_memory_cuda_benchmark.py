@@ -1,4 +1,4 @@
-"""The memory benchmark on a card, with stand-ins for the calls of torch.cuda and tensors on the CPU."""
+"""The memory benchmark on a GPU, with stand-ins for the calls of torch.cuda and tensors on the CPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 
 class StandIn:
-    """A card whose allocator needs a fixed sum and so much an utterance; tensors are on the CPU."""
+    """A GPU whose allocator needs a fixed sum and so much an utterance; tensors are on the CPU."""
 
     total = 80 * 10**9
 
@@ -45,25 +45,25 @@ class StandIn:
 
 
 @pytest.fixture
-def card(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+def gpu(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     return StandIn(monkeypatch)
 
 
-def test_the_peak_of_the_allocator_becomes_memory_per_utterance(card: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_peak_of_the_allocator_becomes_memory_per_utterance(gpu: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     def passes(network: torch.nn.Module, features: torch.Tensor, precision: str) -> Any:
         per_utterance = {"fp32": 3 * 2**28, "fp16": 2**28}[precision]
         if network.stages[0][0].forward.__class__.__name__ == "partial":  # checkpointed
             per_utterance = 8 * 10**9 if precision == "fp32" else 2**27
-        return lambda: card.allocate(10**6 + per_utterance * len(features))
+        return lambda: gpu.allocate(10**6 + per_utterance * len(features))
 
     monkeypatch.setattr(memory_cuda, "passes", passes)
     found = memory_cuda.memory_per_utterance("resnet10", CPU)
     assert found["gib_per_utterance"]["fp32"] == {STORE: pytest.approx(0.75), CHECKPOINT: None}  # 128 GB do not fit
     assert found["gib_per_utterance"]["fp16"] == {STORE: pytest.approx(0.25), CHECKPOINT: pytest.approx(0.125)}
-    assert card.emptied >= 8
+    assert gpu.emptied >= 8
 
 
-def test_the_largest_batch_under_a_cap(card: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_largest_batch_under_a_cap(gpu: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     class Step:
         def __init__(self, name: str, strategy: str, *, batch_size: int, optimizer: str, precision: str, device: Any):
             self.size = batch_size * 10**8 // (2 if precision == "fp16" else 1) // (9 if strategy == REVERSIBLE else 1)
@@ -71,7 +71,7 @@ def test_the_largest_batch_under_a_cap(card: StandIn, monkeypatch: pytest.Monkey
             self.state = 10**8 if optimizer == "sgd_8bit" else 4 * 10**8
 
         def __call__(self) -> None:
-            card.allocate(self.size + self.steps * self.state)
+            gpu.allocate(self.size + self.steps * self.state)
             self.steps = 1
 
     monkeypatch.setattr(memory_cuda, "TrainingStep", Step)
@@ -82,16 +82,16 @@ def test_the_largest_batch_under_a_cap(card: StandIn, monkeypatch: pytest.Monkey
         "reversible, sgd": 954, "reversible, sgd_8bit": 981,
     }  # fmt: skip
     assert found["largest_batch"]["fp16"]["store, sgd"] == 212
-    assert card.caps == [11e9 / card.total, 1.0]
+    assert gpu.caps == [11e9 / gpu.total, 1.0]
 
 
-def test_the_cap_is_lifted_after_an_error(card: StandIn) -> None:
+def test_the_cap_is_lifted_after_an_error(gpu: StandIn) -> None:
     with pytest.raises(RuntimeError, match="something else"), memory_cuda.capped(1e9, CPU):
         raise RuntimeError("something else")
-    assert card.caps == [1e9 / card.total, 1.0]
+    assert gpu.caps == [1e9 / gpu.total, 1.0]
 
 
-def test_only_a_lack_of_memory_is_taken_for_one(card: StandIn) -> None:
+def test_only_a_lack_of_memory_is_taken_for_one(gpu: StandIn) -> None:
     def fail(error: Exception) -> None:
         raise error
 
@@ -120,13 +120,13 @@ def test_a_good_guess_costs_few_tries() -> None:
     assert len(tried) <= 6
 
 
-def test_the_line_through_two_peaks_foretells_the_batch(card: StandIn) -> None:
-    assert memory_cuda.foreseen_batch(lambda size: card.allocate(10**9 + size * 10**8), 11e9, CPU) == 100
-    assert memory_cuda.foreseen_batch(lambda size: card.allocate(size * 10**11), 11e9, CPU) == 1
-    assert memory_cuda.foreseen_batch(lambda size: card.allocate(12 * 10**9 + size), 11e9, CPU) == 1
+def test_the_line_through_two_peaks_foretells_the_batch(gpu: StandIn) -> None:
+    assert memory_cuda.predicted_batch(lambda size: gpu.allocate(10**9 + size * 10**8), 11e9, CPU) == 100
+    assert memory_cuda.predicted_batch(lambda size: gpu.allocate(size * 10**11), 11e9, CPU) == 1
+    assert memory_cuda.predicted_batch(lambda size: gpu.allocate(12 * 10**9 + size), 11e9, CPU) == 1
 
 
-def test_time_by_precision_and_what_does_not_fit(card: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_by_precision_and_what_does_not_fit(gpu: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     found = memory_cuda.step_times("revnet_tiny", 1, CPU, batch_size=2, frames=16)
     for precision in ("fp32", "fp16"):
         assert found["by_precision"][precision]["strategies"].keys() == {STORE, CHECKPOINT, REVERSIBLE}
@@ -143,25 +143,23 @@ def test_gradients_are_equal_bit_for_bit_in_every_setting() -> None:
     before = (torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32)
     rows = memory_cuda.bit_equality("revnet_tiny", CPU, frames=8, batch_size=2)["settings"]
     assert len({tuple(row[key] for key in ("precision", *memory_cuda.SWITCHES)) for row in rows}) == len(rows) == 32
-    assert all(row["equal"] and row["twin_repeats_itself"] and row["relative_difference"] == 0 for row in rows)
+    assert all(row["equal"] and row["stored_repeats_itself"] and row["relative_difference"] == 0 for row in rows)
     cudnn = torch.backends.cudnn
     assert (cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32) == before
 
 
 def test_gradients_that_differ_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     without = training_step.set_strategy
-    monkeypatch.setattr(
-        memory_cuda, "set_strategy", lambda network, strategy, exact: without(network, strategy, exact="never")
-    )
+    monkeypatch.setattr(memory_cuda, "set_strategy", lambda network, strategy: without(network, strategy, exact=False))
     monkeypatch.setattr(memory_cuda, "PRECISIONS", ("fp32",))
     rows = memory_cuda.bit_equality("revnet_tiny", CPU, frames=8, batch_size=2)["settings"]
     assert not any(row["equal"] for row in rows)
-    assert all(0 < row["relative_difference"] < 1e-2 and row["twin_repeats_itself"] for row in rows)
+    assert all(0 < row["relative_difference"] < 1e-2 and row["stored_repeats_itself"] for row in rows)
 
 
 def test_a_run_on_a_card_fills_its_columns(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     times = {STORE: {"fastest_s": 1.0, "median_s": 1.0}, REVERSIBLE: {"fastest_s": 1.3, "ratio_fastest": 1.3}}
-    settings = [{"equal": True, "twin_repeats_itself": True}, {"equal": False, "twin_repeats_itself": True}]
+    settings = [{"equal": True, "stored_repeats_itself": True}, {"equal": False, "stored_repeats_itself": True}]
     records = {
         "memory_per_utterance": {"gib_per_utterance": {"fp32": {STORE: 0.061, REVERSIBLE: None}}},
         "largest_batches": {"largest_batch": {"fp32": {"store, sgd": 150}}},
@@ -172,14 +170,14 @@ def test_a_run_on_a_card_fills_its_columns(tmp_path: Path, capsys: Any, monkeypa
         monkeypatch.setattr(memory_cuda, name, lambda *_, record=record, **__: record)
     monkeypatch.setattr(memory, "choose_device", lambda name: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"card {device.index}")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"gpu {device.index}")
     path = tmp_path / "m.json"
     assert memory.main(["--output", str(path), "--device", "cuda", "--networks", "revnet57,resnet34"]) == 0
     document = json.loads(path.read_text())
-    assert document["runs"][0]["card"] == "card 2"
+    assert document["runs"][0]["gpu"] == "gpu 2"
     assert list(document["parts"]["cuda_equality"]) == ["revnet57"]
     rows = {row["network"]: row for row in document["summary"]["rows"]}
-    assert rows["revnet57"]["cuda_gradients_equal"] == {"settings": 2, "equal": 1, "twin_repeats_itself": 2}
+    assert rows["revnet57"]["cuda_gradients_equal"] == {"settings": 2, "equal": 1, "stored_repeats_itself": 2}
     assert rows["resnet34"]["cuda_gradients_equal"] is None
     assert rows["resnet34"]["cuda_largest_batch"] == {"fp32": {"store, sgd": 150}}
     printed = capsys.readouterr().out

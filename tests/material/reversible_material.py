@@ -1,6 +1,6 @@
 """Reversible networks under test: small chains, one training step by either strategy, and how two steps compare.
 
-The stored twin of a network is the network itself under ``apply_strategy(network, "store")``: plain autograd.
+"Stored" is the same network under ``apply_strategy(network, "store")``: plain autograd.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from svtoolkit.models.residual_functions import DepthFirstFunction, basic_functi
 from svtoolkit.models.revnet import build_revnet
 from svtoolkit.reversible import AdditiveCoupling, Chain, ReversibleSequence, snap
 from svtoolkit.reversible.coupling import split_streams
-from svtoolkit.reversible.pullback import pull_back
+from svtoolkit.reversible.manual_backward import recompute_backward
 from svtoolkit.reversible.recomputation import AutocastState, ParameterGradients
 
 INPUT = "input"
@@ -198,39 +198,39 @@ def norms_of(module: nn.Module) -> list[nn.BatchNorm2d]:
     return [layer for layer in module.modules() if isinstance(layer, nn.BatchNorm2d)]
 
 
-def assert_explicit_is_autograd(module: nn.Module, x: Tensor, *, consumes: bool = False) -> None:
-    """``pull_back`` is autograd on the module, to the bit whatever the type; statistics stay.
+def assert_manual_is_autograd(module: nn.Module, x: Tensor, *, has_hook: bool = False) -> None:
+    """``recompute_backward`` is autograd on the module, to the bit whatever the type; statistics stay.
 
     Args:
-        consumes: whether the module is a residual function, whose value is taken by someone.
+        has_hook: whether the module is a residual function, whose value is handed to a hook.
     """
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     wanted = [parameter for parameter in module.parameters() if parameter.requires_grad]
     leaf = x.detach().clone().requires_grad_()
     value = module(leaf)
-    cotangent = torch.empty_like(value).copy_(random_map(*value.shape, seed=5))  # in the layout of the value
-    expected = torch.autograd.grad(value, [leaf, *wanted], cotangent)
+    grad_output = torch.empty_like(value).copy_(random_map(*value.shape, seed=5))  # in the layout of the value
+    expected = torch.autograd.grad(value, [leaf, *wanted], grad_output)
     for name, buffer in module.named_buffers():
         buffer.copy_(before[name])
 
-    gradients, consumed, given = ParameterGradients(wanted), [], cotangent.clone()
+    gradients, given_values, given = ParameterGradients(wanted), [], grad_output.clone()
     with torch.no_grad():
-        dx = pull_back(module, x, given, gradients, consume=consumed.append if consumes else None)
+        dx = recompute_backward(module, x, given, gradients, value_hook=given_values.append if has_hook else None)
     assert torch.equal(x, leaf)
     assert all(torch.equal(buffer, before[name]) for name, buffer in module.named_buffers())
     assert dx.dtype == x.dtype
     found = [dx, *gradients.in_order()]
     assert [torch.equal(one, other) for one, other in zip(found, expected, strict=True)] == [True] * len(expected)
-    if consumes:
-        assert torch.equal(given, cotangent)  # of a residual function it is the other stream's, too
-        assert torch.equal(*consumed, value)
+    if has_hook:
+        assert torch.equal(given, grad_output)  # of a residual function it is the other stream's, too
+        assert torch.equal(*given_values, value)
 
 
-def by_autograd(module: nn.Module, x: Tensor, cotangent: Tensor) -> tuple[Tensor, Tensor]:
+def by_autograd(module: nn.Module, x: Tensor, grad_output: Tensor) -> tuple[Tensor, Tensor]:
     """Value, and gradient of the input."""
     leaf = x.detach().clone().requires_grad_()
     value = module(leaf)
-    return value.detach(), torch.autograd.grad(value, leaf, cotangent.to(value.dtype))[0]
+    return value.detach(), torch.autograd.grad(value, leaf, grad_output.to(value.dtype))[0]
 
 
 class Scale(nn.Module):
@@ -251,8 +251,8 @@ def recovered(sequence: ReversibleSequence, x: Tensor, cast: torch.dtype | None)
     with torch.no_grad(), autocast.restored():
         y, record = sequence.run(x)
         streams = split_streams(y, record.stream_dtype)
-        cotangent = tuple(torch.ones_like(stream) for stream in streams)
-        sequence.invert_(streams, cotangent, record, ParameterGradients([]))
+        grad_output = tuple(torch.ones_like(stream) for stream in streams)
+        sequence.invert_(streams, grad_output, record, ParameterGradients([]))
     taken = x.to(record.stream_dtype)
     return taken if record.bits is None else snap(taken, record.bits), y, torch.cat(streams, dim=1)
 
@@ -280,7 +280,7 @@ def under(strategy: str, network: nn.Module) -> nn.Module:
     return network
 
 
-def twins(network: nn.Module) -> tuple[nn.Module, nn.Module]:
+def stored_and_reversible(network: nn.Module) -> tuple[nn.Module, nn.Module]:
     return under("store", network), under("reversible", network)
 
 

@@ -336,13 +336,13 @@ def test_the_allocator_is_read_on_its_device(monkeypatch):
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: asked.append(device))
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: asked.append(device) or 11)
     monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: asked.append(device) or 22)
-    card = torch.device("cuda", 1)
-    assert _allocator_peak(card) == AllocatorPeak(11, 22)
-    assert asked == [card] * 3
+    gpu = torch.device("cuda", 1)
+    assert _allocator_peak(gpu) == AllocatorPeak(11, 22)
+    assert asked == [gpu] * 3
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-def test_on_cuda_the_step_is_what_was_foreseen_and_what_the_allocator_counts():
+def test_on_cuda_the_step_is_what_was_predicted_and_what_the_allocator_counts():
     network = build_model("resnet34").cuda().train()
     x = torch.randn(16, 200, 80, device="cuda")
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1, foreach=True)

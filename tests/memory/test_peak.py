@@ -87,7 +87,7 @@ def test_on_cuda_the_allocator_is_asked(monkeypatch):
     calls: list[tuple[str, torch.device]] = []
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: calls.append(("reset", device)))
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: calls.append(("read", device)) or 4321)
-    card = torch.device("cuda", 1)
-    reset_peak(card)
-    assert peak_bytes(card) == 4321
-    assert calls == [("reset", card), ("read", card)]
+    gpu = torch.device("cuda", 1)
+    reset_peak(gpu)
+    assert peak_bytes(gpu) == 4321
+    assert calls == [("reset", gpu), ("read", gpu)]

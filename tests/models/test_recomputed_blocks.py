@@ -1,4 +1,4 @@
-"""Stem, transitions and ordinary blocks of reversible networks: explicit gradients that are autograd's to the bit."""
+"""Stem, transitions and ordinary blocks of reversible networks: manual gradients that are autograd's to the bit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import UnionType
 import pytest
 import torch
 import torch.nn.functional as F
-from reversible_material import assert_explicit_is_autograd, norms_of, random_map, settle_norms
+from reversible_material import assert_manual_is_autograd, norms_of, random_map, settle_norms
 from torch import Tensor, nn
 
 from svtoolkit.models.blocks import BasicBlock, Bottleneck
@@ -63,31 +63,31 @@ def test_shapes(name, size):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("frozen", [False, True], ids=["training", "frozen"])
 @every_block
-def test_the_explicit_gradient_is_autograds(name, frozen, dtype):
+def test_the_manual_gradient_is_autograds(name, frozen, dtype):
     block = built(name, dtype)
     for norm in norms_of(block):
         norm.train(not frozen)
-    assert block.is_explicit()
-    assert_explicit_is_autograd(block, map_for(name, dtype))
+    assert block.is_as_built()
+    assert_manual_is_autograd(block, map_for(name, dtype))
 
 
 @pytest.mark.parametrize(("batch", "size"), [(1, (6, 8)), (2, (5, 7)), (3, (1, 9)), (1, (3, 2))])
 @every_block
 def test_in_any_shape(name, batch, size):
-    assert_explicit_is_autograd(built(name), map_for(name, size=size, batch=batch))
+    assert_manual_is_autograd(built(name), map_for(name, size=size, batch=batch))
 
 
 @every_block
 def test_in_channels_last(name):
     x = map_for(name).contiguous(memory_format=torch.channels_last)
-    assert_explicit_is_autograd(built(name).to(memory_format=torch.channels_last), x)
+    assert_manual_is_autograd(built(name).to(memory_format=torch.channels_last), x)
 
 
 @pytest.mark.parametrize("cast", [torch.bfloat16, torch.float16])
 @every_block
 def test_under_autocast(name, cast):
     with torch.autocast("cpu", dtype=cast, cache_enabled=False):
-        assert_explicit_is_autograd(built(name), map_for(name))
+        assert_manual_is_autograd(built(name), map_for(name))
 
 
 @every_block
@@ -95,17 +95,17 @@ def test_frozen_weights_get_no_gradient(name):
     block, x = built(name), map_for(name)
     for position, parameter in enumerate(block.parameters()):
         parameter.requires_grad_(position % 2 == 0)
-    assert_explicit_is_autograd(block, x)
+    assert_manual_is_autograd(block, x)
 
 
 @pytest.mark.parametrize("name", ENTRANCES)
 def test_the_gradient_of_the_input_is_left_out_where_nobody_wants_it(name):
     block, x = built(name), map_for(name)
     gradients = [ParameterGradients(block.parameters()) for _ in range(2)]
-    cotangent = random_map(*block(x).shape, seed=5)
+    grad_output = random_map(*block(x).shape, seed=5)
     with torch.no_grad():
-        assert block.pull_back(x, cotangent.clone(), gradients[0], None, False) is None
-        assert block.pull_back(x, cotangent.clone(), gradients[1], None, True).shape == x.shape
+        assert block.recompute_backward(x, grad_output.clone(), gradients[0], None, False) is None
+        assert block.recompute_backward(x, grad_output.clone(), gradients[1], None, True).shape == x.shape
     assert all(map(torch.equal, *(each.in_order() for each in gradients)))
 
 
@@ -120,10 +120,10 @@ def test_the_squeezed_transition_is_a_convolution_to_a_quarter_and_the_squeeze()
     ("recomputed", "ordinary", "width"), [(RecomputedBasicBlock, BasicBlock, 4), (RecomputedBottleneck, Bottleneck, 8)]
 )
 def test_a_recomputed_block_is_the_ordinary_one(recomputed, ordinary, width):
-    block, twin = recomputed(width, 4, 2), ordinary(width, 4, 2)
-    twin.load_state_dict(block.state_dict())
+    block, other = recomputed(width, 4, 2), ordinary(width, 4, 2)
+    other.load_state_dict(block.state_dict())
     x = random_map(2, width, 6, 8)
-    assert torch.equal(block(x), twin(x))
+    assert torch.equal(block(x), other(x))
     assert block.expansion == ordinary.expansion
 
 
@@ -149,8 +149,8 @@ def hooked_as_a_whole(block: nn.Module) -> nn.Module:
 @every_block
 def test_what_was_changed_is_left_to_autograd_and_right(name, change):
     block = change(built(name))
-    assert not block.is_explicit()
-    assert_explicit_is_autograd(block, map_for(name))
+    assert not block.is_as_built()
+    assert_manual_is_autograd(block, map_for(name))
 
 
 @pytest.mark.parametrize(
@@ -159,5 +159,5 @@ def test_what_was_changed_is_left_to_autograd_and_right(name, change):
 def test_a_hook_on_a_part_has_its_say(name, path):
     block = built(name)
     block.get_submodule(path).register_forward_hook(lambda layer, given, result: result.sin())
-    assert not block.is_explicit()
-    assert_explicit_is_autograd(block, map_for(name))
+    assert not block.is_as_built()
+    assert_manual_is_autograd(block, map_for(name))

@@ -1,4 +1,4 @@
-"""Residual functions: their formulas in float64, and explicit gradients that are autograd's to the bit."""
+"""Residual functions: their formulas in float64, and manual gradients that are autograd's to the bit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from reversible_material import (
     FUNCTIONS,
-    assert_explicit_is_autograd,
+    assert_manual_is_autograd,
     by_autograd,
     distance,
     norms_of,
@@ -25,7 +25,7 @@ from svtoolkit.models.residual_functions import (
     basic_function,
     bottleneck_function,
 )
-from svtoolkit.reversible.pullback import ExplicitGradient
+from svtoolkit.reversible.manual_backward import ManualBackward
 
 torch.set_num_threads(1)
 
@@ -106,32 +106,32 @@ def test_unequal_groups_are_refused(groups):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("mode", ["training", "frozen", "averaging", "untracked"])
 @every_function
-def test_the_explicit_gradient_is_autograds(build, mode, dtype):
+def test_the_manual_gradient_is_autograds(build, mode, dtype):
     function = built(build, dtype)
     for norm in norms_of(function):
         norm.train(mode != "frozen")
         norm.momentum = None if mode == "averaging" else norm.momentum
         norm.track_running_stats = mode != "untracked"
-    assert_explicit_is_autograd(function, map_of(dtype), consumes=True)
+    assert_manual_is_autograd(function, map_of(dtype), has_hook=True)
 
 
 @pytest.mark.parametrize("shape", [(1, CHANNELS, 5, 6), (3, CHANNELS, 1, 7), (2, CHANNELS, 7, 1), (1, CHANNELS, 2, 1)])
 @every_function
 def test_in_any_shape(build, shape):
-    assert_explicit_is_autograd(built(build), map_of(shape=shape), consumes=True)
+    assert_manual_is_autograd(built(build), map_of(shape=shape), has_hook=True)
 
 
 @every_function
 def test_in_channels_last(build):
     x = map_of().contiguous(memory_format=torch.channels_last)
-    assert_explicit_is_autograd(built(build).to(memory_format=torch.channels_last), x, consumes=True)
+    assert_manual_is_autograd(built(build).to(memory_format=torch.channels_last), x, has_hook=True)
 
 
 @pytest.mark.parametrize("cast", [torch.bfloat16, torch.float16])
 @every_function
 def test_under_autocast(build, cast):
     with torch.autocast("cpu", dtype=cast, cache_enabled=False):
-        assert_explicit_is_autograd(built(build), map_of(), consumes=True)
+        assert_manual_is_autograd(built(build), map_of(), has_hook=True)
 
 
 @pytest.mark.parametrize("build", [BUILDERS["basic"], BUILDERS["depth-first in 4"]], ids=["basic", "depth-first"])
@@ -183,11 +183,11 @@ CHANGES = [synchronised, without_affine, parametrised, hooked, hooked_as_a_whole
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_what_was_changed_is_left_to_autograd_and_right(function, change):
     changed = built(function)
-    assert isinstance(changed, ExplicitGradient)
-    assert changed.is_explicit()
+    assert isinstance(changed, ManualBackward)
+    assert changed.is_as_built()
     changed = change(changed)
-    assert not changed.is_explicit()
-    assert_explicit_is_autograd(changed, map_of(), consumes=True)
+    assert not changed.is_as_built()
+    assert_manual_is_autograd(changed, map_of(), has_hook=True)
 
 
 @pytest.mark.parametrize("change", [hooked, hooked_inside, hooked_as_a_whole])
@@ -195,8 +195,10 @@ def test_what_was_changed_is_left_to_autograd_and_right(function, change):
 def test_a_hook_has_its_say(function, change):
     """Its result counts, in the value and in the gradient."""
     plain, changed, x = built(function), change(built(function)), map_of()
-    cotangent = torch.ones_like(x)
-    for untouched, modified in zip(by_autograd(plain, x, cotangent), by_autograd(changed, x, cotangent), strict=True):
+    grad_output = torch.ones_like(x)
+    for untouched, modified in zip(
+        by_autograd(plain, x, grad_output), by_autograd(changed, x, grad_output), strict=True
+    ):
         assert distance(modified, untouched) > 1e-3
 
 
@@ -214,5 +216,5 @@ def test_layers_that_were_replaced_are_called(monkeypatch):
 def test_something_appended_is_not_forgotten():
     function = built(basic_function)
     function.append(nn.Tanh())
-    assert not function.is_explicit()
-    assert_explicit_is_autograd(function, map_of(), consumes=True)
+    assert not function.is_as_built()
+    assert_manual_is_autograd(function, map_of(), has_hook=True)

@@ -1,4 +1,4 @@
-"""A chain that recomputes: the stored twin's gradients, whatever it is made of and however deep."""
+"""A chain that recomputes: the gradients of stored activations, whatever it is made of and however deep."""
 
 from __future__ import annotations
 

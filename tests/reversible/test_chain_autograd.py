@@ -12,7 +12,7 @@ from reversible_material import (
     distance,
     network_and_frames,
     random_map,
-    twins,
+    stored_and_reversible,
     under,
     weighted_sum,
 )
@@ -29,7 +29,7 @@ WIDTH = 8
 
 def test_gradients_accumulate_over_micro_batches():
     network, x = network_and_frames()
-    stored, found = twins(network)
+    stored, found = stored_and_reversible(network)
     for model in (stored, found):
         for batch in (x, x.flip(1), 2 * x):
             weighted_sum(model(batch)).backward()
@@ -40,7 +40,7 @@ def test_gradients_accumulate_over_micro_batches():
 
 def test_clipped_gradients_and_the_steps_they_make():
     network, x = network_and_frames()
-    pair = twins(network)
+    pair = stored_and_reversible(network)
     norms = []
     for model in pair:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -93,7 +93,7 @@ def test_nothing_learns_and_nothing_is_recorded():
 def test_gradients_of_some_parameters_and_the_input():
     network, x = network_and_frames()
     x.requires_grad_()
-    stored, found = twins(network)
+    stored, found = stored_and_reversible(network)
     results = []
     for model in (stored, found):
         wanted = [x, model.stem[0].conv.weight, model.stages[2][1][1].g[0].norm.bias, model.embedding.weight]
@@ -108,7 +108,7 @@ def test_only_the_input_or_only_the_parameters(wants_input):
     network, x = network_and_frames()
     x.requires_grad_()
     results = []
-    for model in twins(network):
+    for model in stored_and_reversible(network):
         wanted = [x] if wants_input else list(model.parameters())
         results.append(torch.autograd.grad(weighted_sum(model(x)), wanted))
     for first, second in zip(*results, strict=True):
@@ -119,7 +119,7 @@ def test_only_the_input_or_only_the_parameters(wants_input):
 def test_inside_a_checkpoint(reentrant):
     network, x = network_and_frames()
     gradients = []
-    for model in twins(network):
+    for model in stored_and_reversible(network):
         given = x.clone().requires_grad_()
         weighted_sum(checkpoint(model, given, use_reentrant=reentrant)).backward()
         gradients.append([given.grad, *(parameter.grad for parameter in model.parameters())])
@@ -169,14 +169,14 @@ def test_first_gradients_with_create_graph_are_right():
     network, x = network_and_frames()
     results = [
         torch.autograd.grad(weighted_sum(model(x)), list(model.parameters()), create_graph=True)
-        for model in twins(network)
+        for model in stored_and_reversible(network)
     ]
     for first, second in zip(*results, strict=True):
         assert distance(second, first) < 1e-9
 
 
 def test_hooks_on_gradients():
-    """Of parameters and of the result: they see what the twin's see, and what they return counts."""
+    """Of parameters and of the result: they see what those of stored activations see, and what they return counts."""
     chain, x = chain_and_map()
     seen: dict[str, list[Tensor]] = {"store": [], "reversible": []}
     for strategy in seen:
@@ -196,7 +196,7 @@ def test_hooks_on_gradients():
 def test_a_compiled_network_leaves_the_chain_out():
     """Whole, forward too: what was compiled would round otherwise than backward, which nobody compiles."""
     network, x = network_and_frames()
-    stored, found = twins(network)
+    stored, found = stored_and_reversible(network)
     compiled: list[str] = []
 
     def backend(graph: torch.fx.GraphModule, inputs: list[Tensor]):

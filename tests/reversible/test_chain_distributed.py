@@ -53,16 +53,16 @@ def loss_of(module: nn.Module, rank: int) -> Tensor:
 
 
 def trained_alone(name: str) -> list[Tensor]:
-    """The stored twin in one process: the mean gradient of what the ranks see, BatchNorm over each rank's own."""
-    twin = network(name)
-    apply_strategy(twin, "store")
-    optimizer = torch.optim.SGD(twin.parameters(), 0.1)
+    """With stored activations in one process: the mean gradient of what the ranks see, each rank's own BatchNorm."""
+    net = network(name)
+    apply_strategy(net, "store")
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
     for _ in range(STEPS):
         optimizer.zero_grad()
         for rank in range(RANKS):
-            (loss_of(twin, rank) / RANKS).backward()
+            (loss_of(net, rank) / RANKS).backward()
         optimizer.step()
-    return [parameter.detach() for parameter in twin.parameters()]
+    return [parameter.detach() for parameter in net.parameters()]
 
 
 def train(rank: int, port: int, folder: str) -> None:
@@ -130,7 +130,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[tuple[str, s
 
 
 @pytest.mark.parametrize("name", BUILDERS)
-def test_data_parallel_and_sharded_training_equal_the_stored_twin_alone(name: str, trained) -> None:
+def test_data_parallel_and_sharded_training_equal_stored_activations_in_one_process(name: str, trained) -> None:
     expected = trained_alone(name)
     for way in (*WAYS, *SHARDED):
         for got, want in zip(trained[0][name, way], expected, strict=True):

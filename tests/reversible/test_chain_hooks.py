@@ -85,7 +85,7 @@ def test_what_a_backward_hook_returns_counts(path):
     assert distance(found.gradients["input"], plain.gradients["input"]) > 1e-4
 
 
-def test_a_hook_on_a_stage_sees_what_the_twins_sees():
+def test_a_hook_on_a_stage_sees_what_it_sees_with_stored_activations():
     network, x = network_and_frames()
     seen: dict[str, Tensor] = {}
     for strategy in ("store", "reversible"):
@@ -103,4 +103,4 @@ def test_a_hook_that_is_removed_leaves_nothing_behind():
         chain.get_submodule(path).register_forward_hook(lambda *_: None).remove()
     assert_bit_equal(one_step(chain, random_map(2, WIDTH, 6, 8)), before)
     assert chain[0].is_invertible()
-    assert chain[0][0].f.is_explicit()
+    assert chain[0][0].f.is_as_built()

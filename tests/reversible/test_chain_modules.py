@@ -192,12 +192,12 @@ def test_copies_and_pickles_train_as_their_original():
     weighted_sum(network(x)).backward()  # something has been run
     network.zero_grad()
     expected = one_step(network, x, "reversible", bits=11)
-    for twin in (copy.deepcopy(network), pickle.loads(pickle.dumps(network))):
-        assert [stage.recompute for stage in twin.stages] == [True] * 4
-        sequences = [module for module in twin.modules() if isinstance(module, ReversibleSequence)]
+    for copied in (copy.deepcopy(network), pickle.loads(pickle.dumps(network))):
+        assert [stage.recompute for stage in copied.stages] == [True] * 4
+        sequences = [module for module in copied.modules() if isinstance(module, ReversibleSequence)]
         assert len(sequences) == 4
         assert all(sequence.exact and sequence.exact_bits == 11 for sequence in sequences)
-        assert_bit_equal(one_step(twin, x, "reversible", bits=11), expected)
+        assert_bit_equal(one_step(copied, x, "reversible", bits=11), expected)
 
 
 def test_the_state_of_a_network_knows_no_strategy():
@@ -208,9 +208,9 @@ def test_the_state_of_a_network_knows_no_strategy():
     state = network.state_dict()
     assert list(state) == list(stored)
     assert all(torch.equal(tensor, stored[name]) for name, tensor in state.items())
-    twin, _ = network_and_frames()
-    assert twin.load_state_dict(state)
-    assert not any(stage.recompute for stage in twin.stages)
+    copied, _ = network_and_frames()
+    assert copied.load_state_dict(state)
+    assert not any(stage.recompute for stage in copied.stages)
 
 
 def test_a_module_that_modifies_its_input_is_refused():

@@ -122,7 +122,7 @@ BF16, FP16 = {"dtype": torch.bfloat16}, {"dtype": torch.float16}
 @pytest.mark.parametrize("backward", [None, OFF, BF16, FP16], ids=["outside", "off", "bf16", "fp16"])
 @pytest.mark.parametrize("forward", [OFF, BF16, FP16], ids=["off", "bf16", "fp16"])
 def test_recomputation_finds_the_autocast_of_the_forward_pass(forward, backward):
-    """Wherever backward is called: the gradients are those of the twin, whose backward is called outside."""
+    """Wherever backward is called: the gradients are those of stored activations, whose backward is called outside."""
     torch.manual_seed(1)
     parts = (ConvNormRelu(1, WIDTH), sequence_of(2, WIDTH), SqueezedTransition(WIDTH, 16), sequence_of(1, 16, noisy))
     network, x = settle_norms(Chain(*parts, nn.Conv2d(16, 4, 1))), random_map(3, 1, 6, 8)
@@ -191,7 +191,7 @@ class Mixed(nn.Module):
 @pytest.mark.parametrize("cast", CASTS)
 def test_functions_with_regions_of_their_own(cast):
     chain, x = chain_of(3, WIDTH, Mixed), random_map(3, WIDTH, 6, 8)
-    # weights used twice: the twin adds up their gradients in the narrow type where its cast is remembered
+    # weights used twice: stored, their gradients are added up in the narrow type where autocast remembers the cast
     with torch.autocast("cpu", enabled=False, cache_enabled=False):
         stored, found = (one_step(chain, x, strategy, cast=cast) for strategy in ("store", "reversible"))
     assert torch.equal(found.value, stored.value)

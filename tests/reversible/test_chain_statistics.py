@@ -44,7 +44,7 @@ def moved(chain: nn.Module, buffers: dict[str, torch.Tensor]) -> set[str]:
 
 @pytest.mark.parametrize("momentum", [0.1, 0.9, None])
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
-def test_running_statistics_move_once_and_as_the_twins(function, momentum):
+def test_running_statistics_move_once_and_as_with_stored_activations(function, momentum):
     chain = two_part_chain(function)
     for norm in norms_of(chain):
         norm.momentum = momentum
@@ -119,7 +119,7 @@ def test_synchronised_layers(function, training):
     """Without a process group they are BatchNorm, by way of their own forward pass."""
     plain = two_part_chain(function).train(training)
     chain = nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(plain))
-    assert not any(coupling.f.is_explicit() for coupling in chain[1])
+    assert not any(coupling.f.is_as_built() for coupling in chain[1])
     found = assert_recomputed(chain, x_of())
     assert moved(chain, found.buffers) == (set(found.buffers) if training else set())
     torch.testing.assert_close(found.value, one_step(plain, x_of(), "store").value, rtol=1e-12, atol=1e-12)

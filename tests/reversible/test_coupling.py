@@ -112,19 +112,19 @@ def test_without_the_grid_the_inverse_is_off_by_rounding(dtype, tolerance):
 def test_the_run_in_place_is_the_forward_pass(function, cast, exact):
     sequence = settle_norms(chain_of(3, 16, function)[0])
     sequence.exact = exact
-    twin = settle_norms(chain_of(3, 16, function)[0])
-    twin.exact = exact
+    stored = settle_norms(chain_of(3, 16, function)[0])
+    stored.exact = exact
     x = random_map(2, 16, 6, 7)
     kept = x.clone()
     with torch.autocast("cpu", dtype=cast, enabled=cast is not None, cache_enabled=False):
-        value = twin(x)
+        value = stored(x)
         with torch.no_grad():
             y, record = sequence.run(x)
     assert torch.equal(y, value)
     assert y.dtype == torch.float32
     assert torch.equal(x, kept)
     assert record.bits == (EXACT_BITS if exact else None)
-    assert all(torch.equal(tensor, twin.state_dict()[name]) for name, tensor in sequence.state_dict().items())
+    assert all(torch.equal(tensor, stored.state_dict()[name]) for name, tensor in sequence.state_dict().items())
     assert all(norm.num_batches_tracked == 1 for norm in norms_of(sequence))
 
 

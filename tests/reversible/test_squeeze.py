@@ -50,9 +50,9 @@ def test_an_even_map_keeps_its_volume(layout):
 def test_the_gradient_is_the_inverse(bins, frames):
     x = random_map(2, 3, bins, frames, dtype=torch.float64).requires_grad_()
     y = squeeze(x)
-    cotangent = random_map(*y.shape, dtype=torch.float64, seed=5)
-    (gradient,) = torch.autograd.grad(y, x, cotangent)
-    assert torch.equal(gradient, unsqueeze(cotangent, bins, frames))
+    grad_output = random_map(*y.shape, dtype=torch.float64, seed=5)
+    (gradient,) = torch.autograd.grad(y, x, grad_output)
+    assert torch.equal(gradient, unsqueeze(grad_output, bins, frames))
     assert torch.autograd.gradcheck(squeeze, (x,))
 
 

@@ -11,7 +11,7 @@ from reversible_material import random_map, settle_norms
 from torch import nn
 from torch.nn.utils import parametrizations, weight_norm
 
-from svtoolkit.reversible.explicit import (
+from svtoolkit.reversible.manual_layers import (
     Convolution,
     NormRelu,
     batch_norm,
@@ -56,13 +56,13 @@ def norm_layer(kind: str, channels: int = 4) -> nn.BatchNorm2d:
 def test_a_convolution(options, dtype):
     layer, x = convolution(**options).to(dtype), random_map(2, 4, 7, 9, dtype=dtype).requires_grad_()
     value = layer(x)
-    cotangent = random_map(*value.shape, dtype=dtype, seed=5)
-    dx, dw = torch.autograd.grad(value, [x, layer.weight], cotangent)
-    explicit = Convolution(layer)
+    grad_output = random_map(*value.shape, dtype=dtype, seed=5)
+    dx, dw = torch.autograd.grad(value, [x, layer.weight], grad_output)
+    manual = Convolution(layer)
     with torch.no_grad():
-        assert torch.equal(explicit(x), value)
-        assert torch.equal(explicit.input_gradient(x, cotangent), dx)
-        assert torch.equal(explicit.weight_gradient(x, cotangent), dw)
+        assert torch.equal(manual(x), value)
+        assert torch.equal(manual.input_gradient(x, grad_output), dx)
+        assert torch.equal(manual.weight_gradient(x, grad_output), dw)
 
 
 @pytest.mark.parametrize("cast", [torch.bfloat16, torch.float16])
@@ -70,13 +70,13 @@ def test_a_convolution_under_autocast(cast):
     layer, x = convolution(kernel_size=3, padding=1), random_map(2, 4, 5, 6).requires_grad_()
     with torch.autocast("cpu", dtype=cast, cache_enabled=False):
         value = layer(x)
-        cotangent = random_map(*value.shape, seed=5).to(cast)
-        dx, dw = torch.autograd.grad(value, [x, layer.weight], cotangent)
-        explicit = Convolution(layer)
+        grad_output = random_map(*value.shape, seed=5).to(cast)
+        dx, dw = torch.autograd.grad(value, [x, layer.weight], grad_output)
+        manual = Convolution(layer)
         with torch.no_grad():
-            assert torch.equal(explicit(x), value)
-            assert torch.equal(explicit.input_gradient(x, cotangent), dx)
-            assert torch.equal(explicit.weight_gradient(x, cotangent).float(), dw)
+            assert torch.equal(manual(x), value)
+            assert torch.equal(manual.input_gradient(x, grad_output), dx)
+            assert torch.equal(manual.weight_gradient(x, grad_output).float(), dw)
 
 
 def test_a_part_of_a_depthwise_convolution():
@@ -99,11 +99,11 @@ def test_norm_and_relu(kind, dtype, relu, rows, masks):
     with torch.no_grad():
         norm = NormRelu(layer, x, rows, relu=relu)
     value = norm.value.clone()
-    cotangent = random_map(*x.shape, dtype=dtype, seed=5)
+    grad_output = random_map(*x.shape, dtype=dtype, seed=5)
     if masks:
         norm.reduce_to_mask()
     with torch.no_grad():
-        found = norm.input_gradient(cotangent.clone())
+        found = norm.input_gradient(grad_output.clone())
     assert all(torch.equal(layer.state_dict()[name], tensor) for name, tensor in before.items())
 
     leaf = x.clone().requires_grad_()
@@ -112,22 +112,22 @@ def test_norm_and_relu(kind, dtype, relu, rows, masks):
     expected = F.batch_norm(leaf, *statistics, weight, bias, statistics[0] is None, 0.1, layer.eps)
     expected = F.relu(expected) if relu else expected
     assert torch.equal(value, expected)
-    assert all(map(torch.equal, found, torch.autograd.grad(expected, [leaf, weight, bias], cotangent)))
+    assert all(map(torch.equal, found, torch.autograd.grad(expected, [leaf, weight, bias], grad_output)))
 
 
 def test_the_formula_of_norm_and_relu():
     """Against the textbook's gradient of BatchNorm (Ioffe & Szegedy 2015) in float64."""
     layer, x = norm_layer("training").double(), random_map(3, 4, 5, 6, dtype=torch.float64)
-    cotangent = random_map(*x.shape, dtype=torch.float64, seed=5)
+    grad_output = random_map(*x.shape, dtype=torch.float64, seed=5)
     with torch.no_grad():
         norm = NormRelu(layer, x)
         value = norm.value.clone()
-        dx, dw, db = norm.input_gradient(cotangent.clone())
+        dx, dw, db = norm.input_gradient(grad_output.clone())
     axes, shape, count = (0, 2, 3), (1, 4, 1, 1), 3 * 5 * 6
     weight, bias = (t.detach().view(shape) for t in (layer.weight, layer.bias))
     spread = (x.var(axes, correction=0, keepdim=True) + layer.eps).sqrt()
     centred = (x - x.mean(axes, keepdim=True)) / spread
-    upstream = cotangent * (weight * centred + bias > 0)
+    upstream = grad_output * (weight * centred + bias > 0)
     torch.testing.assert_close(value, (weight * centred + bias).clamp(min=0), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(db, upstream.sum(axes), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(dw, (upstream * centred).sum(axes), rtol=1e-12, atol=1e-12)
@@ -137,16 +137,16 @@ def test_the_formula_of_norm_and_relu():
 
 
 @pytest.mark.parametrize("masks", [False, True], ids=["value", "mask"])
-def test_the_cotangent_is_overwritten_where_relu_was_zero_and_left_without_relu(masks):
+def test_grad_output_is_overwritten_where_relu_was_zero_and_left_without_relu(masks):
     layer, x = norm_layer("training"), random_map(3, 4, 5, 6)
     for relu in (True, False):
         with torch.no_grad():
-            norm, cotangent = NormRelu(layer, x, relu=relu), torch.ones_like(x)
+            norm, grad_output = NormRelu(layer, x, relu=relu), torch.ones_like(x)
             dead = norm.value <= 0
             if masks:
                 norm.reduce_to_mask()
-            norm.input_gradient(cotangent)
-        assert torch.equal(cotangent == 0, dead if relu else torch.zeros_like(dead))
+            norm.input_gradient(grad_output)
+        assert torch.equal(grad_output == 0, dead if relu else torch.zeros_like(dead))
 
 
 def test_a_value_that_was_taken_is_gone_and_its_own_to_modify():
@@ -164,14 +164,14 @@ def test_a_value_that_was_taken_is_gone_and_its_own_to_modify():
 @pytest.mark.parametrize("kind", NORMS)
 def test_tracked_batch_norm_is_the_layer(kind, steps):
     """All but the count of batches, which belongs to whoever normalises in parts."""
-    layer, twin = norm_layer(kind), norm_layer(kind)
+    layer, other = norm_layer(kind), norm_layer(kind)
     for seed in range(steps):
         x = random_map(3, 4, 5, 6, seed=seed)
         value = batch_norm(layer, x, layer.weight, layer.bias, tracked=layer.track_running_stats)
         if layer.training and layer.track_running_stats:
             layer.num_batches_tracked.add_(1)
-        assert torch.equal(value, twin(x))
-    assert all(torch.equal(tensor, twin.state_dict()[name]) for name, tensor in layer.state_dict().items())
+        assert torch.equal(value, other(x))
+    assert all(torch.equal(tensor, other.state_dict()[name]) for name, tensor in layer.state_dict().items())
 
 
 @pytest.mark.parametrize("kind", NORMS)
@@ -191,12 +191,12 @@ def test_norm_relu_and_convolution_together(frugal, frozen):
     wanted = [parameter for name, group in names.items() if name not in frozen for parameter in group]
     leaf = x.clone().requires_grad_()
     value = conv(F.relu(norm_of(leaf)))
-    cotangent = random_map(*value.shape, seed=5)
-    dx, *expected = torch.autograd.grad(value, [leaf, *wanted], cotangent)
+    grad_output = random_map(*value.shape, seed=5)
+    dx, *expected = torch.autograd.grad(value, [leaf, *wanted], grad_output)
     gradients = ParameterGradients(wanted)
     with torch.no_grad():
         norm = NormRelu(norm_of, x)
-        downstream = convolution_gradient(norm, conv, cotangent, gradients, frugal=frugal)
+        downstream = convolution_gradient(norm, conv, grad_output, gradients, frugal=frugal)
         found = norm_gradient(norm, downstream, gradients)
     assert torch.equal(found, dx)
     assert all(map(torch.equal, gradients.in_order(), expected))
@@ -234,6 +234,6 @@ UNUSUAL = {
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated:FutureWarning")
 @pytest.mark.parametrize("make", UNUSUAL.values(), ids=UNUSUAL)
-def test_what_an_explicit_call_would_pass_by_is_not_plain(make):
+def test_what_calling_the_kernels_would_skip_is_not_plain(make):
     assert is_plain(convolution(kernel_size=1), nn.BatchNorm2d(4))
     assert not is_plain(convolution(kernel_size=1), make())

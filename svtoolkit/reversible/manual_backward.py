@@ -10,62 +10,67 @@ from torch import Tensor, nn
 
 from svtoolkit.reversible.recomputation import ParameterGradients, untracked_statistics
 
-Consume = Callable[[Tensor], object]
-"""Takes the value of a module as soon as it is known; the value is its own to modify."""
+ValueHook = Callable[[Tensor], object]
+"""Called with the value of a module as soon as it is known; it may modify it."""
 
 
 @runtime_checkable
-class ExplicitGradient(Protocol):
-    """A module that computes its own gradient, with less memory than autograd would take."""
+class ManualBackward(Protocol):
+    """A module that computes its own gradient from its input, with less memory than autograd would take."""
 
-    def is_explicit(self) -> bool:
-        """Whether it can as it stands: hooks and replaced layers are for autograd."""
+    def is_as_built(self) -> bool:
+        """Whether nothing was hooked or replaced; else autograd differentiates it."""
         ...
 
-    def pull_back(
-        self, x: Tensor, cotangent: Tensor, gradients: ParameterGradients, consume: Consume | None, needs_input: bool
+    def recompute_backward(
+        self,
+        x: Tensor,
+        grad_output: Tensor,
+        gradients: ParameterGradients,
+        value_hook: ValueHook | None,
+        needs_input: bool,
     ) -> Tensor | None:
-        """As the function ``pull_back``."""
+        """As the function ``recompute_backward``."""
         ...
 
 
-def pull_back(
+def recompute_backward(
     module: nn.Module,
     x: Tensor,
-    cotangent: Tensor,
+    grad_output: Tensor,
     gradients: ParameterGradients,
     *,
-    consume: Consume | None = None,
+    value_hook: ValueHook | None = None,
     needs_input: bool = True,
 ) -> Tensor | None:
     """Gradient of ``module`` at ``x``, whose first evaluation kept nothing.
 
-    Running statistics of BatchNorm stay as they are. Autocast and random numbers are for the caller to restore.
+    Running statistics of BatchNorm stay as they are. The caller restores autocast and random numbers.
 
     Args:
         x: input; not modified.
-        cotangent: gradient of the module's value. A residual function (one with ``consume``) leaves it as it is;
-            without ``consume`` it may be overwritten.
+        grad_output: gradient of the module's value. A residual function (one with ``value_hook``) leaves it as it is;
+            without ``value_hook`` it may be overwritten.
         gradients: to which those of the parameters are added.
-        consume: is given the value before anything is differentiated.
+        value_hook: is given the value before anything is differentiated.
         needs_input: whether the gradient for ``x`` is wanted.
 
     Returns:
         gradient for ``x``, of its type; None where it is not wanted.
     """
-    if isinstance(module, ExplicitGradient) and module.is_explicit():
+    if isinstance(module, ManualBackward) and module.is_as_built():
         with torch.no_grad():
-            return module.pull_back(x, cotangent, gradients, consume, needs_input)
+            return module.recompute_backward(x, grad_output, gradients, value_hook, needs_input)
     with torch.enable_grad(), untracked_statistics(module):
         leaf = x.detach().requires_grad_(needs_input)
         value = module(leaf)
-    if consume is not None:
-        consume(value.detach().clone())
+    if value_hook is not None:
+        value_hook(value.detach().clone())
     wanted = [parameter for parameter in module.parameters() if gradients.wants(parameter)]
     sources: list[Tensor] = [leaf, *wanted] if needs_input else [*wanted]
     if not value.requires_grad or not sources:
         return torch.zeros_like(x) if needs_input else None
-    found = list(torch.autograd.grad(value, sources, cotangent.to(value.dtype), allow_unused=True))
+    found = list(torch.autograd.grad(value, sources, grad_output.to(value.dtype), allow_unused=True))
     dx = found.pop(0) if needs_input else None
     for parameter, gradient in zip(wanted, found, strict=True):
         gradients.add(parameter, gradient)

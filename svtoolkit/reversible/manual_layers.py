@@ -1,7 +1,7 @@
-"""Convolution and BatchNorm-ReLU with their gradients as explicit calls.
+"""Convolution and BatchNorm-ReLU whose gradients are computed by hand.
 
-The kernels are those that autograd would call, so that results are equal bit for bit; what is explicit is the life of
-every tensor in between. Each call happens under ``torch.no_grad`` and under the autocast state of the forward pass.
+The kernels are those that autograd would call, so that results are equal bit for bit, and every tensor in between is
+freed as soon as possible. Each call happens under ``torch.no_grad`` and under the autocast state of the forward pass.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from svtoolkit.reversible.recomputation import ParameterGradients
 
 
 def is_plain(*layers: nn.Module) -> bool:
-    """Whether layers are convolutions and BatchNorms with nothing attached that an explicit call would pass by.
+    """Whether layers are convolutions and BatchNorms with nothing attached that calling their kernels would skip.
 
     Sub-classes (SyncBatchNorm, parametrised weights), biased convolutions and layers with hooks are not.
     """
@@ -53,17 +53,17 @@ class Convolution:
     def __call__(self, x: Tensor) -> Tensor:
         return F.conv2d(x, self.weight, None, self.stride, self.padding, self.dilation, self.groups)
 
-    def weight_gradient(self, x: Tensor, cotangent: Tensor) -> Tensor:
-        return self._gradients(x, cotangent, [False, True, False])[1]
+    def weight_gradient(self, x: Tensor, grad_output: Tensor) -> Tensor:
+        return self._gradients(x, grad_output, [False, True, False])[1]
 
-    def input_gradient(self, x: Tensor, cotangent: Tensor) -> Tensor:
+    def input_gradient(self, x: Tensor, grad_output: Tensor) -> Tensor:
         """In the precision of ``x``, of which no more than size, type and layout are used."""
-        return self._gradients(x, cotangent, [True, False, False])[0].to(x.dtype)
+        return self._gradients(x, grad_output, [True, False, False])[0].to(x.dtype)
 
-    def _gradients(self, x: Tensor, cotangent: Tensor, mask: list[bool]) -> tuple[Tensor, Tensor, Tensor]:
-        x, weight = x.to(cotangent.dtype), self.weight.to(cotangent.dtype)
+    def _gradients(self, x: Tensor, grad_output: Tensor, mask: list[bool]) -> tuple[Tensor, Tensor, Tensor]:
+        x, weight = x.to(grad_output.dtype), self.weight.to(grad_output.dtype)
         return torch.ops.aten.convolution_backward(
-            cotangent, x, weight, None, self.stride, self.padding, self.dilation, False, [0, 0], self.groups, mask
+            grad_output, x, weight, None, self.stride, self.padding, self.dilation, False, [0, 0], self.groups, mask
         )
 
 
@@ -100,14 +100,14 @@ class NormRelu:
         """Keep of the result no more than where ReLU was zero, a byte a value."""
         self._dead, self._value = self.value <= 0, None
 
-    def input_gradient(self, cotangent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients of input, weight and bias (of ``rows``); where there is a ReLU, OVERWRITES the cotangent."""
+    def input_gradient(self, grad_output: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Gradients of input, weight and bias (of ``rows``); where there is a ReLU, OVERWRITES grad_output."""
         if self.relu and self._dead is not None:
-            cotangent.masked_fill_(self._dead, 0)
+            grad_output.masked_fill_(self._dead, 0)
         elif self.relu:
-            torch.ops.aten.threshold_backward.grad_input(cotangent, self.take(), 0, grad_input=cotangent)
+            torch.ops.aten.threshold_backward.grad_input(grad_output, self.take(), 0, grad_input=grad_output)
         self._dead = self._value = None
-        dx, dw, db = torch.autograd.grad([self._edge], [self.input, *self._weights], [cotangent])
+        dx, dw, db = torch.autograd.grad([self._edge], [self.input, *self._weights], [grad_output])
         return dx, dw, db
 
 
@@ -138,7 +138,7 @@ def normalised(layer: nn.BatchNorm2d, x: Tensor) -> Tensor:
 
 
 def convolution_gradient(
-    norm: NormRelu, layer: nn.Conv2d, cotangent: Tensor, gradients: ParameterGradients, *, frugal: bool = False
+    norm: NormRelu, layer: nn.Conv2d, grad_output: Tensor, gradients: ParameterGradients, *, frugal: bool = False
 ) -> Tensor:
     """Gradient of layer(norm.value) for that value.
 
@@ -148,15 +148,15 @@ def convolution_gradient(
     convolution = Convolution(layer)
     dtype = norm.value.dtype
     if gradients.wants(layer.weight):
-        gradients.add(layer.weight, convolution.weight_gradient(norm.value, cotangent))
+        gradients.add(layer.weight, convolution.weight_gradient(norm.value, grad_output))
     if frugal:
         norm.reduce_to_mask()
-    return convolution.input_gradient(norm.input, cotangent).to(dtype)
+    return convolution.input_gradient(norm.input, grad_output).to(dtype)
 
 
-def norm_gradient(norm: NormRelu, cotangent: Tensor, gradients: ParameterGradients) -> Tensor:
-    """Gradient of norm.value for the input of the norm; overwrites the cotangent."""
-    dx, dw, db = norm.input_gradient(cotangent)
+def norm_gradient(norm: NormRelu, grad_output: Tensor, gradients: ParameterGradients) -> Tensor:
+    """Gradient of norm.value for the input of the norm; overwrites grad_output."""
+    dx, dw, db = norm.input_gradient(grad_output)
     gradients.add(norm.layer.weight, dw)
     gradients.add(norm.layer.bias, db)
     return dx
