@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
@@ -17,6 +18,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from tiny_runs import assert_same_run, command_words, read_records, read_run, tiny_config
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from svtoolkit.config import TrainConfig
 from svtoolkit.distributed import world as world_module
@@ -177,6 +179,30 @@ def test_what_is_wrong_is_said_once(speech, tmp_path):
     assert status == 1
     assert output.count("there is no such data directory") == 1
     assert "Traceback" not in output
+
+
+@pytest.mark.parametrize(
+    ("status", "report", "kind", "says"),
+    [
+        (1, {"message": "data.train is wrong", "is_user_error": True}, UserError, r"^data\.train is wrong$"),
+        (
+            1,
+            {"message": "Traceback ... KeyError: 7"},
+            RuntimeError,
+            r"process 1 of 4 failed with status 1:\n.*KeyError: 7",
+        ),
+        (3, None, RuntimeError, r"process 1 of 4 failed with status 3:"),
+        (-9, None, UserError, r"killed by signal 9 \(often: out of memory\); .* a smaller trainer\.micro_batch"),
+        (-11, None, UserError, r"process 1 of 4 was killed by signal 11; the same command resumes"),
+    ],
+    ids=["user error", "other error", "no report", "out of memory", "segmentation fault"],
+)
+def test_how_a_process_failed_is_said(status, report, kind, says, tmp_path):
+    if report is not None:
+        (tmp_path / "error.json").write_text(json.dumps(report))
+    failure = ProcessFailure(1, 4242, status, str(tmp_path / "error.json"))
+    with pytest.raises(kind, match=says):
+        raise processes._failure(1, 4, failure)
 
 
 def test_other_configurations_are_refused(speech, tmp_path):
