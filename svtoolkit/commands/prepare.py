@@ -33,7 +33,7 @@ EVERY_CORPUS = (
 """Keys that need not be named by a corpus; ``root`` and the others are for those that name them."""
 
 
-def run(config: PrepareConfig, typed: str) -> int:
+def run(config: PrepareConfig, command_line: str) -> int:
     """List the corpus (synthesise it, if it is the synthetic one) and write its data directories."""
     prepare = CORPORA.load(config.corpus)
     parameters = _parameters(config.corpus)
@@ -49,7 +49,7 @@ def run(config: PrepareConfig, typed: str) -> int:
     else:
         written = _write_whole(config, out, prepared)
     for folder in written:
-        write_record(folder / DATA_RECORD, typed, asdict(config))
+        write_record(folder / DATA_RECORD, command_line, asdict(config))
     return 0
 
 

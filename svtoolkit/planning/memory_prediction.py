@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from svtoolkit.config import MemoryCommandConfig
 from svtoolkit.device import autocast, choose_device
@@ -116,14 +116,19 @@ def _fake_world(config: MemoryCommandConfig, device: torch.device) -> Iterator[W
 
 def _predict(step: _Step, progress: Callable[[str], object]) -> StepMemory:
     config = step.config
-    step.make_optimizer_state()
     try:
+        step.make_optimizer_state()
         whole = step.measure(config.batch_size, progress)
         single = step.measure(1, progress) if config.batch_size > 1 else None
     except torch.OutOfMemoryError as error:
         raise UserError(
             f"batch_size is {config.batch_size}, which {step.device} has no memory for; lower it, or predict the step "
             "with device=cpu"
+        ) from error
+    except DataDependentOutputException as error:
+        raise UserError(
+            f"the memory of optim={config.optim.name} cannot be predicted: its update depends on values, and a "
+            "prediction has none; measure it with device=cuda, or choose another optimizer"
         ) from error
     except ValueError as error:
         if "more than 1 value per channel" not in str(error):

@@ -11,7 +11,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
-from svtoolkit.config import OptimConfig
+from svtoolkit.config import MemoryCommandConfig, OptimConfig, ResNetConfig
 from svtoolkit.errors import UserError
 from svtoolkit.optim import build_optimizer, settings_of
 
@@ -138,3 +138,18 @@ def test_what_is_no_plain_optimizer(name, settings, words):
 def test_what_refuses_the_parameters_says_why():
     with pytest.raises(UserError, match=r"optim=torch\.optim\.Muon: .*2D"):
         build_optimizer([nn.Parameter(torch.zeros(3, 3, 3))], "torch.optim.Muon", lr=0.1)
+
+
+@pytest.mark.parametrize("name", ["NAdam", "Adafactor"])
+def test_its_memory_is_predicted_where_its_update_depends_on_no_values(name):
+    from svtoolkit.planning.memory_prediction import predict_memory
+
+    config = MemoryCommandConfig(
+        frames=40, batch_size=2, num_classes=5, num_bins=16, device="cpu",
+        model=ResNetConfig("resnet10", 8, 4), optim=settings_of(f"torch.optim.{name}")(),
+    )  # fmt: skip
+    if name == "NAdam":
+        assert predict_memory(config).whole.peak_bytes > 0
+    else:
+        with pytest.raises(UserError, match=r"optim=torch\.optim\.Adafactor cannot be predicted"):
+            predict_memory(config)

@@ -1,0 +1,103 @@
+"""The package of docs/extending.md, beside svtoolkit: its network does what ours do, in processes of their own; without
+the package the message names it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from plugin_package import install_example
+from tiny_runs import read_records
+
+TRAIN = """
+import os, signal, sys
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from tiny_runs import tiny_config
+from svtoolkit.config import ModelConfig
+from svtoolkit.models.registry import NETWORKS
+from svtoolkit.training.experiment import train
+
+data, exp_dir, stop_after = sys.argv[1], sys.argv[2], int(sys.argv[3])
+finished = []
+
+def count(*_):
+    finished.append(None)
+    if len(finished) == stop_after:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+register_optimizer_step_post_hook(count)
+settings = ModelConfig if stop_after < 0 else NETWORKS["mean_network"].settings
+model = settings(name="mean_network", embedding_dim=8, **({} if stop_after < 0 else {"width": 12}))
+changes = {"trainer__epochs": 1, "data__speeds": [1.0], "margin_schedule__end_epoch": 1.0}
+print("stopped by", train(tiny_config(data, exp_dir, model=model, **changes)), "after", len(finished))
+"""
+SVT = "import sys; from svtoolkit.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory) -> Path:
+    return install_example(tmp_path_factory.mktemp("site"))
+
+
+def python(code: str, *words: object, package: Path | None) -> subprocess.CompletedProcess[str]:
+    folders = [str(Path(__file__).parent / "material"), *([] if package is None else [str(package)])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", code, *map(str, words)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=290)
+
+
+def succeeds(code: str, *words: object, package: Path) -> str:
+    done = python(code, *words, package=package)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def trained(package, speech, tmp_path_factory) -> Path:
+    """exp_dir of a run that was stopped after 3 steps, resumed in another process, and averaged."""
+    exp_dir = tmp_path_factory.mktemp("plugin") / "exp"
+    assert "stopped by 15 after 3" in succeeds(TRAIN, speech, exp_dir, 3, package=package)
+    assert "stopped by None" in succeeds(TRAIN, speech, exp_dir, 0, package=package)
+    succeeds(SVT, "average", exp_dir, "num=1", package=package)
+    return exp_dir
+
+
+def test_it_is_listed_and_surveyed(package):
+    (row,) = (
+        line.split() for line in succeeds(SVT, "models", "mean*", package=package).splitlines() if "mean_" in line
+    )
+    assert row[:4] == ["mean_network", "mean", "of", "frames"]
+    assert row[4:6] == ["-", "0.01"]  # it does not say how many layers it has; 80 x 32 + 32 x 256 weights and biases
+
+
+def test_it_resumes_where_it_stopped(trained):
+    steps = [record["step"] for record in read_records(trained) if record["kind"] == "step"]
+    assert steps == list(range(1, len(steps) + 1))
+    assert len(steps) > 3
+
+
+def test_its_released_model_embeds_and_verifies(trained, package, speech, tmp_path):
+    assert "width: 12" in (trained / "model" / "model.yaml").read_text()
+    words = [f"model={trained}/model", f"data={speech}", f"out={tmp_path}/embeddings", "device=cpu"]
+    assert "48 embeddings" in succeeds(SVT, "embed", *words, package=package)
+    first, second = sorted((speech.parent / "audio").iterdir())[:2]
+    assert "score " in succeeds(SVT, "verify", f"{trained}/model", first, second, "device=cpu", package=package)
+
+
+@pytest.mark.parametrize("command", ["train", "verify", "models"])
+def test_without_the_package_the_message_names_it(trained, speech, command):
+    if command == "train":
+        done = python(TRAIN, speech, trained.parent / "new", -1, package=None)
+    elif command == "verify":
+        first, second = sorted((speech.parent / "audio").iterdir())[:2]
+        done = python(SVT, "verify", f"{trained}/model", first, second, package=None)
+        assert "model.yaml: there is no network" in done.stderr
+    else:
+        done = python(SVT, "models", "mean_network", package=None)
+    assert done.returncode != 0
+    assert "there is no network 'mean_network'" in done.stderr
+    assert "install that package" in done.stderr
+    assert "entry point mean_network in the group svtoolkit.models" in done.stderr
