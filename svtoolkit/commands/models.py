@@ -42,7 +42,7 @@ def _print_table(bar: Iterable[NetworkFacts], width: int) -> None:
             facts.layers,
             f"{facts.parameters / 1e6:.2f}",
             f"{facts.macs / 1e9:.2f}",
-            facts.pooled_dim,
+            "-" if facts.pooled_dim is None else facts.pooled_dim,
             facts.embedding_dim,
             facts.strategy,
             f"{facts.bytes_per_utterance / 2**30:.4f}",

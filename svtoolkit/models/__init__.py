@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from svtoolkit.models.registry import build_model, list_models
-from svtoolkit.models.speaker_network import SpeakerNetwork
+from svtoolkit.models.speaker_network import ChainNetwork, SpeakerNetwork
 
-__all__ = ["SpeakerNetwork", "build_model", "list_models"]
+__all__ = ["ChainNetwork", "SpeakerNetwork", "build_model", "list_models"]

@@ -8,7 +8,7 @@ from torch import nn
 
 from svtoolkit.models.blocks import DFBottleneck, conv3x3, strided_size
 from svtoolkit.models.pooling import StatisticsPooling
-from svtoolkit.models.speaker_network import SpeakerNetwork
+from svtoolkit.models.speaker_network import ChainNetwork, SpeakerNetwork
 
 WIDTHS = (32, 64, 128, 256)
 STRIDES = (None, (2, 2), (2, 2), (2, 2))
@@ -47,4 +47,4 @@ class DFResNetSpec:
                 channels, bins = width, strided_size(bins, stride[0])
             stage += [DFBottleneck(channels) for _ in range(count)]
             stages.append(nn.Sequential(*stage))
-        return SpeakerNetwork(stem, stages, StatisticsPooling(), nn.Linear(2 * channels * bins, embedding_dim))
+        return ChainNetwork(stem, stages, StatisticsPooling(), nn.Linear(2 * channels * bins, embedding_dim))

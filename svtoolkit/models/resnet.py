@@ -8,7 +8,7 @@ from torch import nn
 
 from svtoolkit.models.blocks import BasicBlock, Bottleneck, conv3x3, strided_size
 from svtoolkit.models.pooling import StatisticsPooling
-from svtoolkit.models.speaker_network import SpeakerNetwork
+from svtoolkit.models.speaker_network import ChainNetwork, SpeakerNetwork
 
 STRIDES = (1, 2, 2, 2)
 
@@ -46,4 +46,4 @@ class ResNetSpec:
                 channels = width * 2**index * self.block.expansion
             stages.append(nn.Sequential(*stage))
             bins = strided_size(bins, stride)
-        return SpeakerNetwork(stem, stages, StatisticsPooling(), nn.Linear(2 * channels * bins, embedding_dim))
+        return ChainNetwork(stem, stages, StatisticsPooling(), nn.Linear(2 * channels * bins, embedding_dim))

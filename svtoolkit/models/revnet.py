@@ -19,7 +19,7 @@ from svtoolkit.models.recomputed_blocks import (
     SqueezedTransition,
 )
 from svtoolkit.models.residual_functions import DepthFirstFunction, basic_function, bottleneck_function
-from svtoolkit.models.speaker_network import SpeakerNetwork
+from svtoolkit.models.speaker_network import ChainNetwork, SpeakerNetwork
 from svtoolkit.reversible import AdditiveCoupling, Chain, ReversibleSequence
 
 HIDDEN_GROUPS = (8, 4, 2, 1)
@@ -120,7 +120,7 @@ def _sequence(function: Callable[[int], nn.Module], width: int, count: int) -> R
 
 def _network(stem: nn.Module, stages: list[Chain], width: int, bins: int, embedding_dim: int) -> SpeakerNetwork:
     stages[-1].append(FinalActivation(width))
-    return SpeakerNetwork(Chain(stem), stages, StatisticsPooling(), nn.Linear(2 * width * bins, embedding_dim))
+    return ChainNetwork(Chain(stem), stages, StatisticsPooling(), nn.Linear(2 * width * bins, embedding_dim))
 
 
 def _bins_after(num_bins: int, stem_stride: int) -> int:
