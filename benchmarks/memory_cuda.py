@@ -28,7 +28,7 @@ from benchmarks.training_step import (
     strategies_of,
 )
 from svtoolkit.device import autocast
-from svtoolkit.models import SpeakerNetwork
+from svtoolkit.models import ChainNetwork
 
 PRECISIONS = ("fp32", "fp16")
 UTTERANCES = 16
@@ -225,7 +225,7 @@ def cudnn_switched(switches: dict[str, bool]) -> Iterator[None]:
         cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = before
 
 
-def _gradients(network: SpeakerNetwork, strategy: str, features: Tensor, precision: str) -> list[Tensor]:
+def _gradients(network: ChainNetwork, strategy: str, features: Tensor, precision: str) -> list[Tensor]:
     set_strategy(network, strategy)
     network.zero_grad(set_to_none=True)
     with autocast(features.device, precision):

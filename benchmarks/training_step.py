@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -21,11 +20,10 @@ from svtoolkit.config import (
 )
 from svtoolkit.device import autocast
 from svtoolkit.memory import apply_strategy
-from svtoolkit.models import SpeakerNetwork, build_model
+from svtoolkit.models import ChainNetwork, build_model
 from svtoolkit.models.registry import NETWORKS
 from svtoolkit.planning.assembly import build_trainable
 from svtoolkit.planning.memory_layout import lay_out_channels_last
-from svtoolkit.reversible import ReversibleSequence
 
 FRAMES, BINS = 200, 80
 CLASSES = 17982
@@ -55,9 +53,10 @@ def strategies_of(name: str) -> tuple[str, ...]:
 
 def build_network(
     name: str, strategy: str, *, exact: bool = True, channels_last: bool = True, device: torch.device | None = None
-) -> SpeakerNetwork:
+) -> ChainNetwork:
     """A network with fresh weights in training mode; ``channels_last`` is the trainer's default."""
     network = build_model(name).train()
+    assert isinstance(network, ChainNetwork)
     set_strategy(network, strategy, exact=exact)
     if device is not None and device.type != "cpu":
         network = network.to(device)
@@ -66,31 +65,21 @@ def build_network(
     return network
 
 
-def set_strategy(network: SpeakerNetwork, strategy: str, *, exact: bool = True) -> None:
+def set_strategy(network: ChainNetwork, strategy: str, *, exact: bool = True) -> None:
     """Put a network that was built for store or reversible under one of ``STRATEGIES``."""
     apply_strategy(network, REVERSIBLE if strategy == REVERSIBLE else STORE, exact=exact)
     if strategy == CHECKPOINT:
         checkpoint_blocks(network)
 
 
-def checkpoint_blocks(network: SpeakerNetwork) -> None:
+def checkpoint_blocks(network: ChainNetwork) -> None:
     """Keep no more of each block of the stages than its input.
 
-    Blocks are what a stage consists of, and of its reversible sequences the couplings. torch's checkpoint moves the
-    running statistics of BatchNorm a second time when it recomputes: good enough to measure memory and time.
+    torch's checkpoint moves the running statistics of BatchNorm a second time when it recomputes: good enough to
+    measure memory and time.
     """
-    for block in blocks(network):
+    for block in network.blocks():
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
-
-
-def blocks(network: SpeakerNetwork) -> Iterator[nn.Module]:
-    """Every block of every stage in order."""
-    for stage in network.stages:
-        for block in stage.children():
-            if isinstance(block, ReversibleSequence):
-                yield from block.couplings()
-            else:
-                yield block
 
 
 class TrainingStep:
@@ -129,7 +118,7 @@ class TrainingStep:
         )
         self.network, self.head, self.optimizer, _ = self.trainable
         if strategy == CHECKPOINT:
-            assert isinstance(self.network, SpeakerNetwork)
+            assert isinstance(self.network, ChainNetwork)
             checkpoint_blocks(self.network)
         self.head.margin = LossConfig().margin
         self.parameters = [*self.network.parameters(), *self.head.parameters()]

@@ -11,14 +11,15 @@ from svtoolkit.system.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from svtoolkit.models.registry import NETWORKS, build_model, list_models
-    from svtoolkit.models.speaker_network import SpeakerNetwork
+    from svtoolkit.models.speaker_network import ChainNetwork, SpeakerNetwork
 
-__all__ = ["NETWORKS", "SpeakerNetwork", "build_model", "list_models"]
+__all__ = ["NETWORKS", "ChainNetwork", "SpeakerNetwork", "build_model", "list_models"]
 
 __getattr__ = lazy_imports(
     __name__,
     {
         "NETWORKS": "svtoolkit.models.registry",
+        "ChainNetwork": "svtoolkit.models.speaker_network",
         "SpeakerNetwork": "svtoolkit.models.speaker_network",
         "build_model": "svtoolkit.models.registry",
         "list_models": "svtoolkit.models.registry",

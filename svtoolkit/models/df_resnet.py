@@ -6,7 +6,7 @@ from torch import nn
 
 from svtoolkit.models.blocks import DFBottleneck, conv3x3, strided_size
 from svtoolkit.models.pooling import StatisticsPooling
-from svtoolkit.models.speaker_network import SpeakerNetwork
+from svtoolkit.models.speaker_network import ChainNetwork
 
 WIDTHS = (32, 64, 128, 256)
 STRIDES = (None, (2, 2), (2, 2), (2, 2))
@@ -16,7 +16,7 @@ GEMINI_STRIDES = ((2, 1), (2, 2), (2, 1), (2, 1))
 
 def build_df_resnet(
     *, num_bins: int, embedding_dim: int, blocks: tuple[int, int, int, int], gemini: bool = False
-) -> SpeakerNetwork:
+) -> ChainNetwork:
     """A DF-ResNet with fresh weights (Liu et al., "DF-ResNet", Interspeech 2022).
 
     Args:
@@ -39,4 +39,4 @@ def build_df_resnet(
     embedding = nn.Linear(2 * channels * bins, embedding_dim)
     # Downsamplings are counted in Gemini alone, as its authors do.
     layers = 1 + DFBottleneck.convolutions * sum(blocks) + 1 + (len(GEMINI_STRIDES) if gemini else 0)
-    return SpeakerNetwork(stem, stages, StatisticsPooling(), embedding, layers=layers)
+    return ChainNetwork(stem, stages, StatisticsPooling(), embedding, layers=layers)

@@ -9,7 +9,7 @@ from svtoolkit.errors import UserError
 from svtoolkit.registry import Registry, Row, check_settings, defaults
 
 if TYPE_CHECKING:
-    from torch import nn
+    from svtoolkit.models.speaker_network import SpeakerNetwork
 
 Blocks = tuple[int, int, int, int]
 """Of the four stages."""
@@ -93,7 +93,7 @@ def list_models() -> list[str]:
     return list(NETWORKS)
 
 
-def build_model(name: str, *, num_bins: int = 80, embedding_dim: int = 256, **options: Any) -> nn.Module:
+def build_model(name: str, *, num_bins: int = 80, embedding_dim: int = 256, **options: Any) -> SpeakerNetwork:
     """Build a network with fresh weights.
 
     Args:
@@ -103,10 +103,11 @@ def build_model(name: str, *, num_bins: int = 80, embedding_dim: int = 256, **op
         options: of the family; ResNet: ``base_width``, channels of the first stage. None: as published, of any family.
 
     Returns:
-        a module with input (batch, frames, num_bins) and output (batch, embedding_dim).
+        a module with input (batch, frames, num_bins), output (batch, embedding_dim) and an attribute ``embedding_dim``.
 
     Raises:
-        UserError: unknown name or option (with the nearest known one), or a size that is no whole number above 0.
+        UserError: unknown name or option (with the nearest known one), a size that is no whole number above 0, or
+            what a package of the user's own built is no such module.
     """
     row = NETWORKS[name]
     settings = row.settings or ModelConfig
@@ -118,7 +119,12 @@ def build_model(name: str, *, num_bins: int = 80, embedding_dim: int = 256, **op
         if given[key] < 1:
             raise UserError(f"network {name}: {key} is {given[key]!r}, expected a whole number of 1 or more")
     try:
-        network: nn.Module = NETWORKS.load(name)(**{**defaults(settings), **given, **row.arguments})
+        network: SpeakerNetwork = NETWORKS.load(name)(**{**defaults(settings), **given, **row.arguments})
     except ValueError as error:
         raise UserError(f"network {name}: {error}") from error
+    if getattr(network, "embedding_dim", None) != embedding_dim:
+        raise UserError(
+            f"network {name}: {row.target} built a {type(network).__name__} whose attribute embedding_dim is "
+            f"{getattr(network, 'embedding_dim', 'missing')}, expected {embedding_dim}"
+        )
     return network

@@ -6,7 +6,7 @@ from torch import nn
 
 from svtoolkit.models.blocks import BasicBlock, Bottleneck, conv3x3, strided_size
 from svtoolkit.models.pooling import StatisticsPooling
-from svtoolkit.models.speaker_network import SpeakerNetwork
+from svtoolkit.models.speaker_network import ChainNetwork
 
 STRIDES = (1, 2, 2, 2)
 
@@ -23,7 +23,7 @@ def build_resnet(
     width: int = 32,
     stem_stride: tuple[int, int] = (1, 1),
     base_width: int | None = None,
-) -> SpeakerNetwork:
+) -> ChainNetwork:
     """A ResNet with fresh weights.
 
     Args:
@@ -53,4 +53,4 @@ def build_resnet(
         bins = strided_size(bins, stride)
     embedding = nn.Linear(2 * channels * bins, embedding_dim)
     layers = 1 + residual.convolutions * sum(blocks) + 1  # shortcuts are not counted
-    return SpeakerNetwork(stem, stages, StatisticsPooling(), embedding, layers=layers)
+    return ChainNetwork(stem, stages, StatisticsPooling(), embedding, layers=layers)

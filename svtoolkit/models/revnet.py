@@ -18,7 +18,7 @@ from svtoolkit.models.recomputed_blocks import (
     SqueezedTransition,
 )
 from svtoolkit.models.residual_functions import DepthFirstFunction, basic_function, bottleneck_function
-from svtoolkit.models.speaker_network import SpeakerNetwork
+from svtoolkit.models.speaker_network import ChainNetwork
 from svtoolkit.reversible import AdditiveCoupling, Chain, ReversibleSequence
 
 HIDDEN_GROUPS = (8, 4, 2, 1)
@@ -34,7 +34,7 @@ def build_revnet(
     channels: tuple[int, int, int, int],
     blocks: tuple[int, int, int, int],
     stem_stride: tuple[int, int] = (1, 1),
-) -> SpeakerNetwork:
+) -> ChainNetwork:
     """A RevNet with fresh weights.
 
     Args:
@@ -75,7 +75,7 @@ def build_df_revnet(
     kind: Literal["I", "II"],
     blocks: tuple[int, int, int, int],
     channels: tuple[int, int, int, int] = (48, 96, 192, 384),
-) -> SpeakerNetwork:
+) -> ChainNetwork:
     """A DF-RevNet with fresh weights.
 
     Args:
@@ -109,10 +109,10 @@ def _sequence(function: Callable[[int], nn.Module], width: int, count: int) -> R
 
 def _network(
     stem: nn.Module, stages: list[Chain], width: int, bins: int, embedding_dim: int, layers: int
-) -> SpeakerNetwork:
+) -> ChainNetwork:
     stages[-1].append(FinalActivation(width))
     embedding = nn.Linear(2 * width * bins, embedding_dim)
-    return SpeakerNetwork(Chain(stem), stages, StatisticsPooling(), embedding, layers=layers)
+    return ChainNetwork(Chain(stem), stages, StatisticsPooling(), embedding, layers=layers)
 
 
 def _bins_after(num_bins: int, stem_stride: int) -> int:

@@ -1,16 +1,28 @@
-"""The contract of every network: stem, stages, pooling, embedding."""
+"""The contract of every network, and of those that are a chain of stages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from torch import Tensor, nn
 
-from svtoolkit.reversible import run_in_chain
+from svtoolkit.reversible import ReversibleSequence, run_in_chain
 
 
 class SpeakerNetwork(nn.Module):
-    """Log-mel frames in, speaker embedding out.
+    """(batch, frames, bins) -> (batch, embedding_dim).
+
+    Training, scoring and checkpoints assume nothing else; any ``nn.Module`` of this form will do.
+
+    Attributes:
+        embedding_dim: size of the embedding.
+    """
+
+    embedding_dim: int
+
+
+class ChainNetwork(SpeakerNetwork):
+    """A network whose stages run one after the other, for whoever works on it stage by stage or block by block.
 
     Attributes:
         stem: (batch, 1, bins, frames) -> (batch, channels, ...).
@@ -18,8 +30,6 @@ class SpeakerNetwork(nn.Module):
         pooling: (batch, channels, bins, frames) -> (batch, statistics).
         embedding: (batch, statistics) -> (batch, embedding_dim).
         layers: convolutions of the main path and the last Linear, as the authors count them for the network's name.
-
-    Nothing but these four may be assumed of a network by memory strategies, exporters and checkpoint readers.
     """
 
     def __init__(
@@ -27,7 +37,7 @@ class SpeakerNetwork(nn.Module):
         stem: nn.Module,
         stages: Iterable[nn.Module],
         pooling: nn.Module,
-        embedding: nn.Module,
+        embedding: nn.Linear,
         *,
         layers: int | None = None,
     ) -> None:
@@ -37,8 +47,18 @@ class SpeakerNetwork(nn.Module):
         self.stages = nn.ModuleList(stages)
         self.pooling = pooling
         self.embedding = embedding
+        self.embedding_dim = embedding.out_features
 
     def forward(self, frames: Tensor) -> Tensor:
         """(batch, frames, bins) -> (batch, embedding_dim)."""
         feature_map = run_in_chain([self.stem, *self.stages], frames.transpose(1, 2).unsqueeze(1))
         return self.embedding(self.pooling(feature_map))
+
+    def blocks(self) -> Iterator[nn.Module]:
+        """What stages consist of, in order, each of which can be recomputed by itself; couplings one by one."""
+        for stage in self.stages:
+            for block in stage.children():
+                if isinstance(block, ReversibleSequence):
+                    yield from block.couplings()
+                else:
+                    yield block

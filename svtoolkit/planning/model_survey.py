@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
@@ -18,7 +18,7 @@ from torch.utils.flop_counter import flop_registry
 from svtoolkit.errors import UserError
 from svtoolkit.memory import apply_strategy
 from svtoolkit.memory.measurement import measure_step
-from svtoolkit.models import build_model, list_models
+from svtoolkit.models import ChainNetwork, build_model, list_models
 from svtoolkit.models.registry import NETWORKS
 from svtoolkit.system.processes import worker_processes
 
@@ -38,7 +38,7 @@ class NetworkFacts:
         layers: convolutions of the main path and the last Linear; None where the network does not say.
         parameters: weights, without a head over speakers.
         macs: multiplications with addition in the convolutions and products of one utterance.
-        pooled_dim: size of what pooling hands to the embedding layer; None of a network without ``pooling``.
+        pooled_dim: size of what pooling hands to the embedding layer; None: the network is no chain.
         embedding_dim: size of the embedding.
         strategy: memory strategy that memory=auto chooses: store or reversible.
         bytes_per_utterance: memory that one more utterance of a large batch takes in a float32 training step of the
@@ -109,17 +109,14 @@ def survey_network(name: str, *, frames: int, num_bins: int) -> NetworkFacts:
         network = build_model(name, num_bins=num_bins).train()
         strategy = apply_strategy(network)
         utterances = torch.randn(LARGE_BATCH, frames, num_bins)
-        sizes: list[int] = []
-        pooling = getattr(network, "pooling", None)
-        if isinstance(pooling, nn.Module):
-            pooling.register_forward_hook(lambda module, inputs, output: sizes.append(output.shape[-1]))
+        pooled: list[int] = []
+        if isinstance(network, ChainNetwork):
+            network.pooling.register_forward_hook(lambda module, inputs, output: pooled.append(output.shape[-1]))
         work = _Work()
 
         def forward() -> Tensor:
             with work:
-                embeddings = network(utterances)
-            sizes.append(embeddings.shape[-1])
-            return embeddings.sum()
+                return network(utterances).sum()
 
         report = measure_step([network], forward, inputs=[utterances], warm_up=0)
     return NetworkFacts(
@@ -128,8 +125,8 @@ def survey_network(name: str, *, frames: int, num_bins: int) -> NetworkFacts:
         layers=getattr(network, "layers", None),
         parameters=sum(parameter.numel() for parameter in network.parameters()),
         macs=work.operations // 2 // LARGE_BATCH,
-        pooled_dim=sizes[0] if len(sizes) > 1 else None,
-        embedding_dim=sizes[-1],
+        pooled_dim=pooled[0] if pooled else None,
+        embedding_dim=network.embedding_dim,
         strategy=strategy,
         bytes_per_utterance=report.peak_bytes / LARGE_BATCH,
     )

@@ -16,7 +16,7 @@ from reversible_material import (
 from torch import nn
 
 from svtoolkit.errors import UserError
-from svtoolkit.memory import apply_strategy
+from svtoolkit.memory import apply_strategy, strategies
 from svtoolkit.memory.strategies import LARGEST_BITS, STRATEGIES
 from svtoolkit.models import build_model, list_models
 from svtoolkit.reversible import EXACT_BITS, Chain, ReversibleSequence
@@ -79,6 +79,7 @@ def test_every_network_of_the_registry(name):
         network = build_model(name, num_bins=16, embedding_dim=8)
     strategy = apply_strategy(network)
     assert strategy == ("reversible" if "revnet" in name else "store")
+    assert network.embedding_dim == 8
     chains = [module for module in network.modules() if isinstance(module, Chain)]
     assert [chain.recompute for chain in chains] == [True] * (5 if strategy == "reversible" else 0)
     assert len(sequences_of(network)) == (4 if strategy == "reversible" else 0)
@@ -86,7 +87,7 @@ def test_every_network_of_the_registry(name):
 
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("bits", [0, 11, LARGEST_BITS])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ["auto", *STRATEGIES])
 def test_the_grid_belongs_to_the_arithmetic_whatever_the_strategy(strategy, exact, bits):
     network = tiny_network()
     apply_strategy(network, strategy, exact=exact, exact_bits=bits)
@@ -119,10 +120,10 @@ def test_results_and_weights_are_not_touched():
 def test_the_strategy_may_change_from_step_to_step():
     """The way of six mixed steps is that of six stored ones, to the bit."""
     weights = []
-    for strategies in (["store"] * 6, ["reversible", "store", "auto", "store", "store", "reversible"]):
+    for words in (["store"] * 6, ["reversible", "store", "auto", "store", "store", "reversible"]):
         network, frames = tiny_network(), random_map(3, 12, 16)
         optimizer = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
-        for strategy in strategies:
+        for strategy in words:
             apply_strategy(network, strategy)
             optimizer.zero_grad()
             network(frames).square().sum().backward()
@@ -146,7 +147,7 @@ def test_the_strategy_may_change_between_forward_and_backward():
 
 @pytest.mark.parametrize("word", ["recompute", "", "Store", None, 1])
 def test_an_unknown_strategy_is_refused(word):
-    assert refusal(tiny_network(), word) == f"memory.strategy is {word!r}, expected one of auto, store, reversible"
+    assert refusal(tiny_network(), word) == f"memory.strategy is {word!r}, expected one of auto, reversible, store"
 
 
 @pytest.mark.parametrize("word", ["always", "", None, 1])
@@ -180,3 +181,22 @@ def test_a_refusal_changes_nothing(options):
     refusal(network, **options)
     assert all(stage.recompute for stage in network.stages)
     assert {(each.exact, each.exact_bits) for each in sequences_of(network)} == {(False, 9)}
+
+
+def test_a_new_strategy_is_a_row(monkeypatch):
+    """auto takes the first that does not refuse; what it refuses stays as it was."""
+    seen = []
+
+    def offload(network: nn.Module) -> None:
+        if not sequences_of(network):
+            raise UserError("memory=offload needs reversible stages here; choose memory=store")
+        seen.append(network)
+
+    monkeypatch.setattr(strategies, "STRATEGIES", {"offload": offload, **STRATEGIES})
+    network, ordinary = tiny_network(), resnet()
+    assert [apply_strategy(network), apply_strategy(network, "offload"), apply_strategy(ordinary)] == [
+        "offload", "offload", "store"
+    ]  # fmt: skip
+    assert seen == [network, network]
+    assert "memory=offload" in refusal(ordinary, "offload")
+    assert "auto, offload, reversible, store" in refusal(ordinary, "bogus")

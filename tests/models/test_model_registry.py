@@ -120,8 +120,10 @@ PLUGIN = """
         dropout: float = 0.0
 
     class Mean(nn.Module):
-        def __init__(self, num_bins, embedding_dim, width, dropout):
+        def __init__(self, num_bins, embedding_dim, width, dropout, forgets=False):
             super().__init__()
+            if not forgets:
+                self.embedding_dim = embedding_dim
             if width < 2:
                 raise ValueError(f"width is {width}, expected 2 or more")
             self.layer = nn.Sequential(nn.Linear(num_bins, width), nn.Dropout(dropout), nn.Linear(width, embedding_dim))
@@ -130,13 +132,19 @@ PLUGIN = """
             return self.layer(frames).mean(1)
 
     row = Row("mean_network:Mean", Settings)
+    forgetful = Row("mean_network:Mean", Settings, {"forgets": True})
 """
 
 
 @pytest.fixture
 def plugin(tmp_path, monkeypatch) -> Registry:
     monkeypatch.syspath_prepend(
-        install_package(tmp_path, "mean_network", PLUGIN, {"svtoolkit.models": {"mean": "mean_network:row"}})
+        install_package(
+            tmp_path,
+            "mean_network",
+            PLUGIN,
+            {"svtoolkit.models": {"mean": "mean_network:row", "forgetful": "mean_network:forgetful"}},
+        )
     )
     fresh = Registry("network", "svtoolkit.models", NETWORKS.rows, NETWORKS.settings)
     monkeypatch.setattr("svtoolkit.models.registry.NETWORKS", fresh)
@@ -144,10 +152,15 @@ def plugin(tmp_path, monkeypatch) -> Registry:
 
 
 def test_a_network_of_a_package(plugin):
-    assert list_models()[-1] == "mean"
+    assert list_models()[-2:] == ["mean", "forgetful"]
     network = build_model("mean", num_bins=24, embedding_dim=4)
     assert network.layer[0].out_features == 8  # the default of the settings
     assert network(torch.zeros(2, 5, 24)).shape == (2, 4)
+
+
+def test_a_network_that_does_not_say_its_embedding_dim_is_refused(plugin):
+    with pytest.raises(UserError, match=r"forgetful: mean_network:Mean .* embedding_dim is missing, expected 4"):
+        build_model("forgetful", embedding_dim=4)
     assert build_model("mean", width=3, base_width=None).layer[0].out_features == 3
 
 

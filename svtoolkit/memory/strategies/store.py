@@ -1,0 +1,14 @@
+"""memory=store: autograd keeps the activations that it needs, as everywhere."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from svtoolkit.reversible import Chain
+
+
+def store(network: nn.Module) -> None:
+    """Put any network under it."""
+    for module in network.modules():
+        if isinstance(module, Chain):
+            module.recompute = False
