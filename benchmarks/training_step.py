@@ -100,7 +100,7 @@ class TrainingStep:
     Args:
         name: of the network.
         strategy: one of ``STRATEGIES``.
-        optimizer: one of ``OPTIMIZERS``, with the settings of conf/.
+        optimizer: one of ``OPTIMIZERS``, with its default settings.
         precision: fp32, bf16 or fp16 (with loss scaling).
     """
 

@@ -39,7 +39,7 @@ def build_optimizer(parameters: Iterable[nn.Parameter], name: str, **settings: A
             return build_eight_bit(list(parameters), name, settings.pop("backend"), settings)
         return (torch.optim.SGD if name == "sgd" else torch.optim.AdamW)(parameters, **settings)
     except ValueError as error:
-        raise UserError(f"optim={name}: {error}; see conf/optim/{name}.yaml") from error
+        raise UserError(f"optim={name}: {error}; see docs/settings.md") from error
 
 
 def _check_settings(name: str, settings: dict[str, Any]) -> None:
@@ -54,4 +54,4 @@ def _check_settings(name: str, settings: dict[str, Any]) -> None:
             raise UserError(f"optim={name}: {key} is not given; it has {known}")
         value = settings[key]
         if key != "backend" and (not isinstance(value, (int, float)) or not math.isfinite(value)):
-            raise UserError(f"optim={name}: {key} is {value!r}, expected a finite number; see conf/optim/{name}.yaml")
+            raise UserError(f"optim={name}: {key} is {value!r}, expected a finite number; see docs/settings.md")

@@ -29,6 +29,7 @@ from svtoolkit.losses import MarginSchedule
 from svtoolkit.optim import LearningRateSchedule
 from svtoolkit.planning.assembly import Trainable, build_trainable
 from svtoolkit.planning.memory_layout import fails_in_channels_last
+from svtoolkit.planning.micro_batch import predict_micro_batch
 from svtoolkit.runs.exp_dir import CHECKPOINTS, LOGS, VALIDATION, alone_in, find_state, open_history, write_config
 from svtoolkit.scoring.extraction import EmbeddingExtractor
 from svtoolkit.training.fitting import card_bytes, fit_micro_batch, ran_out, room_to_begin, try_pass
@@ -112,7 +113,7 @@ class Experiment:
         start = read_start(config) if state is None else None
         share = share_of(settings.batch_size, world.size)
         self.data = TrainingData(config)
-        micro_batch = micro_batch_of(settings, share)
+        micro_batch = self._micro_batch(share)
         self.sampler = BatchSampler(
             len(self.data.training_set),
             batch_size=settings.batch_size,
@@ -151,6 +152,14 @@ class Experiment:
             pin_memory=self.device.type == "cuda",
         )
 
+    def _micro_batch(self, share: int) -> int:
+        """As configured; without a number, what a GPU is predicted to hold, and on a CPU all of the share."""
+        limit = card_bytes(self.device)
+        if self.config.trainer.micro_batch is not None or limit is None:
+            return micro_batch_of(self.config.trainer, share)
+        classes = self.data.training_set.num_classes
+        return predict_micro_batch(self.config, share, classes, limit, self.world.size)
+
     def _plan(self) -> Plan:
         config = self.config
         steps = self.sampler.steps_per_epoch
@@ -158,21 +167,8 @@ class Experiment:
         return Plan(
             steps,
             total,
-            LearningRateSchedule(
-                config.schedule.name,
-                peak_lr=config.optim.lr,
-                final_lr=config.schedule.final_lr,
-                initial_lr=config.schedule.initial_lr,
-                warmup_steps=config.schedule.warmup_epochs * steps,
-                total_steps=total,
-            ),
-            MarginSchedule(
-                config.margin_schedule.name,
-                initial=config.margin_schedule.initial,
-                final=config.loss.margin,
-                start_step=config.margin_schedule.start_epoch * steps,
-                end_step=config.margin_schedule.end_epoch * steps,
-            ),
+            LearningRateSchedule(**asdict(config.schedule), lr=config.optim.lr, total_steps=total),
+            MarginSchedule(**asdict(config.margin_schedule), final=config.loss.margin, total_steps=total),
         )
 
     def _build_front_end(self) -> FrontEnd:
