@@ -13,7 +13,7 @@ from svtoolkit.config import (
     AdamW8bitConfig,
     AdamWConfig,
     LossConfig,
-    MemoryConfig,
+    MemoryStrategyConfig,
     ModelConfig,
     OptimConfig,
     SGD8bitConfig,
@@ -120,7 +120,7 @@ class TrainingStep:
         device = torch.device("cpu") if device is None else device
         self.trainable = build_trainable(
             ModelConfig(name),
-            MemoryConfig(REVERSIBLE if strategy == REVERSIBLE else STORE),
+            MemoryStrategyConfig(REVERSIBLE if strategy == REVERSIBLE else STORE),
             LossConfig(),
             OPTIMIZERS[optimizer](),
             num_bins=BINS,

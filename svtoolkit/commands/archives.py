@@ -12,7 +12,7 @@ from svtoolkit.corpora.archives import ARCHIVES, verify_archives
 from svtoolkit.errors import UserError
 
 
-def run(config: ArchivesConfig, typed: str) -> int:
+def run(config: ArchivesConfig, command_line: str) -> int:
     """Print what is wrong with each archive that is there; the exit status is 1 where something is."""
     if config.jobs < 1:
         raise UserError(f"jobs is {config.jobs}, expected 1 or more")

@@ -20,7 +20,7 @@ from svtoolkit.runs.run_history import read_history
 log = logging.getLogger(__name__)
 
 
-def run(config: AverageConfig, typed: str) -> int:
+def run(config: AverageConfig, command_line: str) -> int:
     """Average and release."""
     exp_dir = Path(config.exp_dir)
     saved = exp_dir / CONFIG
@@ -31,7 +31,7 @@ def run(config: AverageConfig, typed: str) -> int:
     epochs = choose_epochs(checkpoints, records, choose=config.choose, num=config.num)
     weights = average_weights(load_epoch_weights(weights_path(checkpoints, epoch)) for epoch in epochs)
     try:
-        description = _describe(read_record(saved), epochs, typed)
+        description = _describe(read_record(saved), epochs, command_line)
     except (KeyError, TypeError) as error:
         raise UserError(
             f"{saved}: lacks {error}, expected the configuration that `svt train` of svtoolkit {__version__} writes"
@@ -42,7 +42,7 @@ def run(config: AverageConfig, typed: str) -> int:
     return 0
 
 
-def _describe(trained: dict[str, Any], epochs: list[int], typed: str) -> ModelDescription:
+def _describe(trained: dict[str, Any], epochs: list[int], command_line: str) -> ModelDescription:
     """What a released model says of itself, from the configuration it was trained with."""
     features = FeaturesConfig(**{item.name: trained["features"][item.name] for item in fields(FeaturesConfig)})
     return ModelDescription(
@@ -50,7 +50,7 @@ def _describe(trained: dict[str, Any], epochs: list[int], typed: str) -> ModelDe
         features=features,
         training={
             "svtoolkit": __version__,
-            "command": typed,
+            "command": command_line,
             "epochs_averaged": epochs,
             "crop_frames": trained["data"]["crop_frames"],
             "loss": trained["loss"]["name"],

@@ -15,7 +15,7 @@ from svtoolkit.runs.provenance import DATA_RECORD, write_record
 log = logging.getLogger(__name__)
 
 
-def run(config: ConvertConfig, typed: str) -> int:
+def run(config: ConvertConfig, command_line: str) -> int:
     """Convert what a stopped run left to do, and write the data directory of it all."""
     table = Path(config.source) / "utt2spk"
     total = len(table.read_bytes().splitlines()) if table.is_file() else None
@@ -31,7 +31,7 @@ def run(config: ConvertConfig, typed: str) -> int:
             max_bad=config.max_bad,
             progress=bar.update,
         )
-    write_record(Path(config.out) / DATA_RECORD, typed, asdict(config))
+    write_record(Path(config.out) / DATA_RECORD, command_line, asdict(config))
     hours = sum(kaldi_dir.utt2dur.values()) / 3600
     counts = len(kaldi_dir.speakers), len(kaldi_dir.utt2spk)
     log.info("%s: %d speakers, %d utterances, %.2f h", config.out, *counts, hours)

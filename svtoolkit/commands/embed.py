@@ -19,7 +19,7 @@ from svtoolkit.scoring.speaker_model import SpeakerModel
 log = logging.getLogger(__name__)
 
 
-def run(config: EmbedConfig, typed: str) -> int:
+def run(config: EmbedConfig, command_line: str) -> int:
     """Extract; the exit status is 1 where an utterance has no embedding (the others are written)."""
     if config.threads is not None:
         if config.threads < 1:
@@ -47,7 +47,7 @@ def run(config: EmbedConfig, typed: str) -> int:
         "audio_seconds": round(extraction.audio_seconds, 3),
         "wall_seconds": round(extraction.wall_seconds, 3),
     }
-    write_record(f"{config.out}.yaml", typed, asdict(config) | facts)
+    write_record(f"{config.out}.yaml", command_line, asdict(config) | facts)
     log.info(
         "%d embeddings -> %s; %.0f s of audio in %.1f s, real-time factor %.4f",
         len(extraction.utterances), scp, extraction.audio_seconds, extraction.wall_seconds, extraction.real_time_factor,

@@ -19,7 +19,7 @@ from svtoolkit.system.atomic import atomic_write
 log = logging.getLogger(__name__)
 
 
-def run(config: EvaluateConfig, typed: str) -> int:
+def run(config: EvaluateConfig, command_line: str) -> int:
     """Evaluate, write the result beside the scores, print it."""
     trials = read_trials(config.trials)
     settings = read_record(f"{config.scores}.yaml")
@@ -41,7 +41,7 @@ def run(config: EvaluateConfig, typed: str) -> int:
         "trials_file": config.trials,
         "scores_sha256": file_sha256(config.scores),
         "scores_file": config.scores,
-        "command": typed,
+        "command": command_line,
     }
     with atomic_write(config.out or f"{config.scores}.json") as stream:
         json.dump(result, stream, indent=2)

@@ -17,7 +17,7 @@ COLUMNS = ("family", "layers", "params/M", "GMAC", "pooled", "embedding", "memor
 ROW = "{:<{width}}  {:<9}  {:>6}  {:>8}  {:>6}  {:>6}  {:>9}  {:<10}  {:>7}"
 
 
-def run(config: ModelsConfig, typed: str) -> int:
+def run(config: ModelsConfig, command_line: str) -> int:
     """Print a row a network as they come, or all as JSON."""
     if config.format not in ("table", "json"):
         raise UserError(f"format is {config.format!r}, expected table or json")

@@ -54,7 +54,7 @@ OWN_OPTIONS = (
 """Corpora, options that are for them alone, and why."""
 
 
-def run(config: PrepareConfig, typed: str) -> int:
+def run(config: PrepareConfig, command_line: str) -> int:
     """List the corpus (speak it, if it is the synthetic one) and write its data directories."""
     _check_options(config)
     out = Path(config.out)
@@ -67,7 +67,7 @@ def run(config: PrepareConfig, typed: str) -> int:
     else:
         written = _write_whole(config, out, _list_corpus(config))
     for folder in written:
-        write_record(folder / DATA_RECORD, typed, asdict(config))
+        write_record(folder / DATA_RECORD, command_line, asdict(config))
     return 0
 
 

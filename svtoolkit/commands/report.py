@@ -25,7 +25,7 @@ from svtoolkit.scoring.score_file import align_scores
 log = logging.getLogger(__name__)
 
 
-def run(config: ReportConfig, typed: str) -> int:
+def run(config: ReportConfig, command_line: str) -> int:
     """Gather results, scores, history and facts, and write the report."""
     if not config.results:
         raise UserError("results lists no file; give results=[a.json,b.json], as written by `svt evaluate`")
@@ -46,7 +46,7 @@ def run(config: ReportConfig, typed: str) -> int:
         scored=[_read_scored(result) for result in results],
         history=history,
         config_text=config_text,
-        facts=_facts(config) | {"commands": [*commands, typed]},
+        facts=_facts(config) | {"commands": [*commands, command_line]},
     )
     log.info("report: %s", page)
     return 0

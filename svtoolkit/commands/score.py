@@ -20,7 +20,7 @@ from svtoolkit.scoring.score_file import write_scores
 log = logging.getLogger(__name__)
 
 
-def run(config: ScoreConfig, typed: str) -> int:
+def run(config: ScoreConfig, command_line: str) -> int:
     """Score and write `enrol test score`; how the scores were made goes to <out>.yaml."""
     if config.normalisation not in ("none", *METHODS):
         raise UserError(f"normalisation is {config.normalisation!r}, expected none, {', '.join(METHODS)}")
@@ -42,7 +42,7 @@ def run(config: ScoreConfig, typed: str) -> int:
         "missing": missing,
         "cohort_speakers": None if cohort is None else len(cohort),
     }
-    write_record(f"{config.out}.yaml", typed, asdict(config) | facts)
+    write_record(f"{config.out}.yaml", command_line, asdict(config) | facts)
     log.info("%d trials scored (%s), %d left out -> %s", len(trials), config.normalisation, missing, config.out)
     return 0
 

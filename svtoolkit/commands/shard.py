@@ -17,7 +17,7 @@ from svtoolkit.runs.provenance import DATA_RECORD, write_record
 log = logging.getLogger(__name__)
 
 
-def run(config: ShardConfig, typed: str) -> int:
+def run(config: ShardConfig, command_line: str) -> int:
     """Write the shards, or those that a stopped run left unwritten."""
     kaldi_dir = KaldiDir.read(config.data, config.root)
     out = Path(config.out)
@@ -38,7 +38,7 @@ def run(config: ShardConfig, typed: str) -> int:
             progress=bar.update,
         )
     # The directory that was sharded is its source, as in what `svt prepare` records.
-    write_record(out / DATA_RECORD, typed, {"source": config.data, **asdict(config)})
+    write_record(out / DATA_RECORD, command_line, {"source": config.data, **asdict(config)})
     hours = written.seconds / 3600
     log.info(
         "%s: %d utterances, %.2f h in %d shards (%d of a former run), %d left out",

@@ -12,10 +12,10 @@ from svtoolkit.training.launch import launch
 log = logging.getLogger(__name__)
 
 
-def run(config: TrainConfig, typed: str) -> int:
+def run(config: TrainConfig, command_line: str) -> int:
     """Train; the exit status is 128 + signal where a signal stopped the run."""
     stopped_by = launch(config)
-    append_command(Path(config.exp_dir) / RUN_RECORD, typed)
+    append_command(Path(config.exp_dir) / RUN_RECORD, command_line)
     if stopped_by is None:
         log.info("finished: %s", config.exp_dir)
         return 0

@@ -18,9 +18,9 @@ from svtoolkit.data.validation import validate
 from svtoolkit.runs.provenance import DATA_RECORD, write_record
 
 
-def run(config: ValidateConfig, typed: str) -> int:
+def run(config: ValidateConfig, command_line: str) -> int:
     """Print the faults; the exit status is 1 where there is one (with fix: where the copy could not be made)."""
-    return _list_faults(config) if config.fix is None else _write_copy(config, config.fix, typed)
+    return _list_faults(config) if config.fix is None else _write_copy(config, config.fix, command_line)
 
 
 def _list_faults(config: ValidateConfig) -> int:
@@ -40,11 +40,11 @@ def _list_faults(config: ValidateConfig) -> int:
     return 1
 
 
-def _write_copy(config: ValidateConfig, out: str, typed: str) -> int:
+def _write_copy(config: ValidateConfig, out: str, command_line: str) -> int:
     with _progress(config) as progress:
         repaired = repair(config.data, out, progress=progress, **_options(config))
     # The directory that was repaired is its source, as in what `svt prepare` records.
-    write_record(Path(out) / DATA_RECORD, typed, {"source": config.data, **asdict(config)})
+    write_record(Path(out) / DATA_RECORD, command_line, {"source": config.data, **asdict(config)})
     for utterance, reason in repaired.dropped:
         print(f"dropped {utterance}: {reason}")
     for name in repaired.rewritten:

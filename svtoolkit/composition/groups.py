@@ -15,7 +15,7 @@ from svtoolkit.config import (
     FeaturesConfig,
     LossConfig,
     MarginScheduleConfig,
-    MemoryConfig,
+    MemoryStrategyConfig,
     ModelConfig,
     ResNetConfig,
     ScheduleConfig,
@@ -50,10 +50,10 @@ GROUPS: dict[str, Mapping[str, Option]] = {
         **{name: Option(ModelConfig(name)) for name in OTHER_NETWORKS},
     },
     "memory": {
-        "auto": Option(MemoryConfig(), "activations are recomputed where the network is reversible, stored elsewhere"),
-        "store": Option(MemoryConfig("store"), "autograd stores activations, of a reversible network, too"),
+        "auto": Option(MemoryStrategyConfig(), "activations are recomputed in reversible networks, stored elsewhere"),
+        "store": Option(MemoryStrategyConfig("store"), "autograd stores activations, of a reversible network, too"),
         "reversible": Option(
-            MemoryConfig("reversible"), "activations are recomputed; refused where no stage is reversible"
+            MemoryStrategyConfig("reversible"), "activations are recomputed; refused where no stage is reversible"
         ),
     },
     "loss": {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from svtoolkit.config.setting import REQUIRED, setting
 from svtoolkit.config.training import (
     LossConfig,
-    MemoryConfig,
+    MemoryStrategyConfig,
     ModelConfig,
     OptimConfig,
     ResNetConfig,
@@ -194,7 +194,7 @@ class VerifyConfig:
 
 
 @dataclass
-class MemoryCommandConfig:
+class MemoryPredictionConfig:
     """`svt memory`: what a training step needs, by what it is for; predicted on fake tensors in a few seconds."""
 
     frames: int = setting(200, "frames of a crop, 10 ms each")
@@ -215,7 +215,7 @@ class MemoryCommandConfig:
     )
     format: str = setting("table", "table or json, on standard output")
     model: ModelConfig = setting(ResNetConfig, "the network")
-    memory: MemoryConfig = setting(MemoryConfig, "what becomes of activations")
+    memory: MemoryStrategyConfig = setting(MemoryStrategyConfig, "what becomes of activations")
     loss: LossConfig = setting(LossConfig, "the head over the training speakers")
     optim: OptimConfig = setting(SGDConfig, "the optimizer")
 

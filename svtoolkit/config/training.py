@@ -75,7 +75,7 @@ class ResNetConfig(ModelConfig):
 
 
 @dataclass
-class MemoryConfig:
+class MemoryStrategyConfig:
     """What becomes of activations between forward and backward pass."""
 
     strategy: str = setting(
@@ -307,7 +307,7 @@ class TrainConfig:
     data: TrainDataConfig = setting(TrainDataConfig, "training speech and crops")
     features: FeaturesConfig = setting(FeaturesConfig, "the filter bank")
     model: ModelConfig = setting(ResNetConfig, "the network")
-    memory: MemoryConfig = setting(MemoryConfig, "what becomes of activations")
+    memory: MemoryStrategyConfig = setting(MemoryStrategyConfig, "what becomes of activations")
     loss: LossConfig = setting(LossConfig, "the head over the training speakers")
     margin_schedule: MarginScheduleConfig = setting(MarginScheduleConfig, "how the margin grows")
     optim: OptimConfig = setting(SGDConfig, "the optimizer")

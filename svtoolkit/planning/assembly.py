@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from svtoolkit.config import LossConfig, MemoryConfig, ModelConfig, OptimConfig
+from svtoolkit.config import LossConfig, MemoryStrategyConfig, ModelConfig, OptimConfig
 from svtoolkit.distributed.sharded_head import ShardedHead
 from svtoolkit.distributed.sharding import refuse_foreign_state, shard_head
 from svtoolkit.distributed.world import ALONE, World
@@ -32,7 +32,7 @@ class Trainable(NamedTuple):
 
 def build_trainable(
     model: ModelConfig,
-    memory: MemoryConfig,
+    memory: MemoryStrategyConfig,
     loss: LossConfig,
     optim: OptimConfig,
     *,

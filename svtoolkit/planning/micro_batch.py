@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from svtoolkit.config import MemoryCommandConfig, TrainConfig
+from svtoolkit.config import MemoryPredictionConfig, TrainConfig
 from svtoolkit.memory.step_report import PHASES
 from svtoolkit.planning.memory_prediction import StepMemory, predict_memory
 
@@ -13,9 +13,9 @@ PROBE = 8
 """Crops of the predicted step: its peak grows in proportion with more."""
 
 
-def step_of(config: TrainConfig, micro_batch: int, num_classes: int, devices: int = 1) -> MemoryCommandConfig:
+def step_of(config: TrainConfig, micro_batch: int, num_classes: int, devices: int = 1) -> MemoryPredictionConfig:
     """What `svt memory` would be asked of the step of a run on so many crops at once."""
-    return MemoryCommandConfig(
+    return MemoryPredictionConfig(
         frames=config.data.crop_frames,
         batch_size=micro_batch,
         precision=config.trainer.precision,

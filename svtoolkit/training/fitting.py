@@ -12,7 +12,7 @@ import torch
 from svtoolkit.config import (
     AdamW8bitConfig,
     AdamWConfig,
-    MemoryCommandConfig,
+    MemoryPredictionConfig,
     OptimConfig,
     SGD8bitConfig,
     SGDConfig,
@@ -172,7 +172,7 @@ def _fits(attempt: Callable[[int], object], micro_batch: int, world: World) -> b
 
 def ways_out(config: TrainConfig, micro_batch: int, num_classes: int, world: World = ALONE) -> list[tuple[str, int]]:
     """What could be set to need less memory: words for the command line and the predicted peak in bytes."""
-    step = MemoryCommandConfig(
+    step = MemoryPredictionConfig(
         frames=config.data.crop_frames,
         batch_size=micro_batch,
         precision=config.trainer.precision,
@@ -189,7 +189,7 @@ def ways_out(config: TrainConfig, micro_batch: int, num_classes: int, world: Wor
     return [(words, predict_memory(changed).whole.peak_bytes) for words, changed in _changes(step)]
 
 
-def _changes(step: MemoryCommandConfig) -> Iterator[tuple[str, MemoryCommandConfig]]:
+def _changes(step: MemoryPredictionConfig) -> Iterator[tuple[str, MemoryPredictionConfig]]:
     """What makes a step smaller, one thing at a time."""
     smaller = max(1, step.batch_size // 4)
     if smaller < step.batch_size:
