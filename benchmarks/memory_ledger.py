@@ -20,7 +20,7 @@ from benchmarks.training_step import (
     is_reversible,
     strategies_of,
 )
-from svtoolkit.config import LossConfig, MemoryCommandConfig, MemoryConfig, ModelConfig
+from svtoolkit.config import LossConfig, MemoryPredictionConfig, MemoryStrategyConfig, ModelConfig
 from svtoolkit.memory.measurement import measure_step
 from svtoolkit.memory.step_report import PHASES, MemoryReport
 from svtoolkit.planning.memory_prediction import StepMemory, predict_memory
@@ -149,15 +149,15 @@ def timeline(name: str) -> dict[str, Any]:
     return {"batch": LARGE_BATCH, "optimizer": "sgd", "live_mib": curves}
 
 
-def _configuration(name: str, strategy: str, optimizer: str, batch_size: int) -> MemoryCommandConfig:
-    return MemoryCommandConfig(
+def _configuration(name: str, strategy: str, optimizer: str, batch_size: int) -> MemoryPredictionConfig:
+    return MemoryPredictionConfig(
         frames=FRAMES,
         batch_size=batch_size,
         num_classes=CLASSES,
         num_bins=BINS,
         device="cpu",
         model=ModelConfig(name),
-        memory=MemoryConfig(strategy),
+        memory=MemoryStrategyConfig(strategy),
         loss=LossConfig(),
         optim=OPTIMIZERS[optimizer](),
     )

@@ -12,7 +12,7 @@ from svtoolkit.config import (
     AdamW8bitConfig,
     AdamWConfig,
     LossConfig,
-    MemoryConfig,
+    MemoryStrategyConfig,
     ModelConfig,
     OptimConfig,
     SGD8bitConfig,
@@ -88,7 +88,7 @@ class TrainingStep:
     Args:
         name: of the network.
         strategy: one of ``STRATEGIES``.
-        optimizer: one of ``OPTIMIZERS``, with the settings of conf/.
+        optimizer: one of ``OPTIMIZERS``, with its default settings.
         precision: fp32, bf16 or fp16 (with loss scaling).
     """
 
@@ -108,7 +108,7 @@ class TrainingStep:
         device = torch.device("cpu") if device is None else device
         self.trainable = build_trainable(
             ModelConfig(name),
-            MemoryConfig(REVERSIBLE if strategy == REVERSIBLE else STORE),
+            MemoryStrategyConfig(REVERSIBLE if strategy == REVERSIBLE else STORE),
             LossConfig(),
             OPTIMIZERS[optimizer](),
             num_bins=BINS,

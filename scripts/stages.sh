@@ -4,11 +4,11 @@
 #   . "$root/scripts/stages.sh"
 #   exp_dir=exp/mini data_dirs=(data/mini) help_message="Trains the small demonstration."
 #   parse_options "$@"
-#   if stage_wanted 1 && ! stage_fresh 1 conf/train.yaml "${overrides[@]}"; then
+#   if stage_wanted 1 && ! stage_fresh 1 data/wav.scp "${overrides[@]}"; then
 #       stage_begin 1 "train"
 #       run_logged "$exp_dir/logs/train.log" svt train "${overrides[@]}"
 #       require_file "$exp_dir/model/model.safetensors" "the trained network"
-#       stage_done 1 conf/train.yaml "${overrides[@]}"
+#       stage_done 1 data/wav.scp "${overrides[@]}"
 #   fi
 #
 # A recipe declares options of its own before parse_options, which puts their values into the array `own`:

@@ -21,7 +21,7 @@ from svtoolkit.errors import UserError
 from svtoolkit.system.output import log_to_stdout
 
 if TYPE_CHECKING:
-    from svtoolkit.composition.conf_files import Entry
+    from svtoolkit.composition.keys import Entry
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def _run(words: list[str]) -> int:
         hint = f"did you mean `svt {near[0]}`?" if near else "`svt --help` lists the commands"
         raise UserError(f"svt has no command {name!r}; {hint}")
     if "-h" in rest or "--help" in rest:
-        print(_command_help(name))
+        print(_command_help(name, [word for word in rest if word not in ("-h", "--help")]))
         return 0
     return _run_command(name, rest)
 
@@ -119,11 +119,12 @@ def _run_command(name: str, words: list[str]) -> int:
     from svtoolkit import composition
 
     if show:
-        print(composition.to_yaml(composition.compose(name, overrides)), end="")
+        with log_to_stdout("# %(message)s"):
+            print(composition.to_yaml(composition.compose(name, overrides)), end="")
         return 0
-    config = composition.load(name, overrides)
-    module = importlib.import_module(f"svtoolkit.commands.{name}")
     with log_to_stdout():
+        config = composition.load(name, overrides)
+        module = importlib.import_module(f"svtoolkit.commands.{name}")
         return int(module.run(config, shlex.join(["svt", name, *words])) or 0)
 
 
@@ -193,7 +194,7 @@ def _overview() -> str:
     lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
     return "\n".join(
         [
-            f"svtoolkit {__version__}: speaker-verification training that fits the cards people own",
+            f"svtoolkit {__version__}: speaker-verification training that fits the GPUs people own",
             "",
             "usage: svt <command> [key=value ...]",
             "",
@@ -204,24 +205,29 @@ def _overview() -> str:
     )
 
 
-def _command_help(name: str) -> str:
-    from svtoolkit.composition.conf_files import Entry, config_groups, default_choices, described_keys
-    from svtoolkit.composition.keys import is_list, key_types
+def _command_help(name: str, words: Sequence[str]) -> str:
+    from svtoolkit.composition import split
+    from svtoolkit.composition.keys import Entry, described_keys, is_list, key_types
 
     command = COMMANDS[name]
     types = key_types(name)
     heads = [f"[{key.upper()} ...]" if is_list(types[key]) else key.upper() for key in command.positional]
     positional = "".join(f" {head}" for head in heads)
-    options = config_groups(name)
+    catalogue, _ = split(name, parse_words(name, words)[0])
     lines = [f"svt {name}: {command.summary}", "", f"usage: svt {name}{positional} [key=value ...]"]
     lines += [f"example: svt {name} {command.example}", "", "keys:", *_table(described_keys(name))]
-    groups = [Entry(group, option, ", ".join(options[group])) for group, option, _ in default_choices(name)]
+    groups = [
+        Entry(group, catalogue.default(group) if group in catalogue.classes else "null", ", ".join(options))
+        for group, options in catalogue.options.items()
+    ]
     if groups:
         lines += ["", "groups (choose with group=option):", *_table(groups)]
     lines += [
         "",
         f"`svt {name} --cfg job` shows the composed configuration; `--key value` is key=value taken literally.",
     ]
+    if groups:
+        lines.append("`--config-dir DIR` adds the options of a folder of your own: DIR/GROUP/NAME.yaml.")
     return "\n".join(lines)
 
 

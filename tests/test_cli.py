@@ -94,7 +94,9 @@ def test_positions_fill_in_order():
         (["average", "--"], "svt average: found '--', expected key=value; see `svt average --help`"),
         (["average", "--num"], "svt average: --num needs a value, as in `--num VALUE`"),
         (["average", "--num", "--out", "x"], "svt average: --num needs a value, as in `--num VALUE`"),
-        (["train", "--config-dir", "x"], "svt train: there is no key 'config_dir'; `svt train --help` lists the keys"),
+        (["train", "--config-dir", "x"], "x: there is no such folder; expected that of --config-dir"),
+        (["average", "--config-dir", "x"], "svt average: there is no key 'config_dir'; `svt average --help` lists the "
+                                           "keys"),
         (["train", "--exp-dirr", "x"], "svt train: there is no key 'exp_dirr'; did you mean 'exp_dir'?"),
         (["train", "--trainer.epoch", "3"], "svt train: there is no key 'trainer.epoch'; "
                                              "did you mean 'trainer.epochs'?"),
@@ -148,7 +150,7 @@ def flat(node: dict, prefix: str = "") -> dict:
 )
 def test_cfg_job_prints_yaml_that_composes_back(words, capsys):
     assert main([*words, "--cfg", "job"]) == 0
-    shown = capsys.readouterr().out
+    shown = "".join(line for line in capsys.readouterr().out.splitlines(keepends=True) if not line.startswith("# "))
     again = [words[0], *(word for word in words if word.startswith("optim="))]
     for key, value in flat(yaml.safe_load(shown)).items():
         # what stands in the YAML is OmegaConf's: as an override it needs Hydra's quotes alone
@@ -159,7 +161,7 @@ def test_cfg_job_prints_yaml_that_composes_back(words, capsys):
 
 
 def test_cfg_job_runs_nothing_and_needs_nothing_required(command, capsys):
-    command(lambda config, typed: pytest.fail("the command ran"))
+    command(lambda config, command_line: pytest.fail("the command ran"))
     assert main(["verify", "--cfg", "job", "resample=true"]) == 0
     shown = yaml.safe_load(capsys.readouterr().out)
     assert shown["model"] == "???"
@@ -171,20 +173,20 @@ def test_cfg_job_runs_nothing_and_needs_nothing_required(command, capsys):
 
 def test_a_command_gets_its_configuration_and_the_line_as_typed(command):
     got = []
-    command(lambda config, typed: got.append((config, typed)))
+    command(lambda config, command_line: got.append((config, command_line)))
     assert main(["verify", "my model", "a.wav", "--test", "b'c.wav", "threshold=0.5"]) == 0
-    config, typed = got[0]
+    config, command_line = got[0]
     assert (config.model, config.test, config.threshold) == ("my model", "b'c.wav", 0.5)
-    assert typed == """svt verify 'my model' a.wav --test 'b'"'"'c.wav' threshold=0.5"""
+    assert command_line == """svt verify 'my model' a.wav --test 'b'"'"'c.wav' threshold=0.5"""
 
 
 def test_the_exit_status_is_that_of_the_command(command):
-    command(lambda config, typed: 143)
+    command(lambda config, command_line: 143)
     assert main(VERIFY) == 143
 
 
 def test_a_user_error_is_one_line_and_exit_1(command, capsys):
-    def run(config, typed):
+    def run(config, command_line):
         raise UserError("a.wav: there is no such file; check the path")
 
     command(run)
@@ -207,7 +209,7 @@ def test_a_user_error_is_one_line_and_exit_1(command, capsys):
     ],
 )
 def test_what_the_system_refuses_is_one_line_and_exit_1(command, capsys, number):
-    def run(config, typed):
+    def run(config, command_line):
         raise OSError(number, os.strerror(number), "out/result.json")
 
     command(run)
@@ -219,7 +221,7 @@ def test_what_the_system_refuses_is_one_line_and_exit_1(command, capsys, number)
 
 
 def test_an_error_of_the_system_without_a_file_keeps_its_traceback(command):
-    def run(config, typed):
+    def run(config, command_line):
         raise OSError(errno.ECHILD, "no child")
 
     command(run)
@@ -228,7 +230,7 @@ def test_an_error_of_the_system_without_a_file_keeps_its_traceback(command):
 
 
 def test_an_unexpected_error_keeps_its_traceback(command):
-    def run(config, typed):
+    def run(config, command_line):
         raise RuntimeError("a fault of the program")
 
     command(run)
@@ -237,7 +239,7 @@ def test_an_unexpected_error_keeps_its_traceback(command):
 
 
 def test_ctrl_c_is_exit_130(command, capsys):
-    def run(config, typed):
+    def run(config, command_line):
         raise KeyboardInterrupt
 
     command(run)
@@ -248,7 +250,7 @@ def test_ctrl_c_is_exit_130(command, capsys):
 def test_what_svtoolkit_logs_is_shown_and_other_libraries_chatter_is_not(command, capsys):
     before = logging.getLogger().handlers[:]
 
-    def run(config, typed):
+    def run(config, command_line):
         logging.getLogger("svtoolkit.commands.verify").info("shown")
         logging.getLogger("matplotlib").info("chatter")
         logging.getLogger("svtoolkit.data").debug("detail")
@@ -286,7 +288,7 @@ def test_a_reader_that_leaves_gets_no_traceback():
 def test_a_reader_that_leaves_while_a_command_logs():
     endless = (
         "import types, logging; module = types.ModuleType('svtoolkit.commands.verify');"
-        "module.run = lambda config, typed: [logging.getLogger('svtoolkit').info('line') for _ in range(200000)] and 0;"
+        "module.run = lambda config, line: [logging.getLogger('svtoolkit').info('line') for _ in range(200000)] and 0;"
         "sys.modules[module.__name__] = module"
     )
     status, first, errors = piped_to_head(CALL.format(endless, VERIFY))

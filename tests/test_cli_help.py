@@ -37,7 +37,7 @@ def test_help_and_mistakes_import_nothing_slow(words):
 
 
 def test_the_check_of_imports_can_fail():
-    assert "hydra" in imported_by("verify", "--cfg", "job")
+    assert "omegaconf" in imported_by("verify", "--cfg", "job")
 
 
 def test_an_unknown_key_is_refused_without_torch():
@@ -81,7 +81,7 @@ def test_the_help_of_a_command_explains_every_key(name, capsys):
 def test_help_gives_default_and_comment_of_conf(capsys):
     main(["average", "--help"])
     out = capsys.readouterr().out
-    assert re.search(r"^  num = 10 {2,}checkpoints averaged; an error where fewer are kept$", out, re.MULTILINE)
+    assert re.search(r"^  num = 10 {2,}epochs averaged; where fewer are kept, all of them$", out, re.MULTILINE)
     assert re.search(r"^  exp_dir \(required\) {2,}run of svt train$", out, re.MULTILINE)
     assert "usage: svt average EXP_DIR [key=value ...]" in out
     assert "groups" not in out
@@ -91,8 +91,8 @@ def test_help_of_train_lists_options_of_groups_and_the_default_one(capsys):
     main(["train", "--help"])
     out = capsys.readouterr().out
     assert re.search(r"^  optim = sgd {2,}adamw, adamw_8bit, sgd, sgd_8bit$", out, re.MULTILINE)
-    assert re.search(r"^  experiment = null {2,}dfresnet110, dfresnet110_8bit, ", out, re.MULTILINE)
-    assert re.search(r"^  optim.lr = 0.4 {2,}peak rate", out, re.MULTILINE)
+    assert re.search(r"^  experiment = null {2,}mini, voxceleb, voxceleb_adamw, voxceleb_lm$", out, re.MULTILINE)
+    assert re.search(r"^  optim.lr = 0.4 {2,}peak learning rate", out, re.MULTILINE)
 
 
 def test_long_explanations_are_wrapped_below_themselves(capsys, monkeypatch):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from svtoolkit import composition
 from svtoolkit.cli import main, parse_words
-from svtoolkit.composition import config_groups
+from svtoolkit.composition import Catalogue
 from svtoolkit.config import AdamWConfig, EmbedConfig, ModelConfig, ResNetConfig, SGDConfig, TrainConfig
 from svtoolkit.errors import UserError
 
@@ -54,7 +54,7 @@ def test_booleans(override, value):
 
 
 def test_numbers_in_any_notation():
-    assert load("schedule.final_lr=1e-5").schedule.final_lr == 1e-5
+    assert load("schedule.end_factor=1e-5").schedule.end_factor == 1e-5
     assert load("loss.margin=1").loss.margin == 1.0
     assert load("trainer.micro_batch=null").trainer.micro_batch is None
     assert load("data.speeds=[]").data.speeds == []
@@ -232,7 +232,7 @@ def test_a_list_of_text():
     assert load("corpus=kaldi", "out=o", "source=[one,'a b']", command="prepare").source == ["one", "a b"]
 
 
-EXPERIMENTS = ", ".join(config_groups("train")["experiment"])
+EXPERIMENTS = ", ".join(Catalogue("train").options["experiment"])
 
 
 @pytest.mark.parametrize(
@@ -346,3 +346,56 @@ def test_the_override_at_fault_is_named_among_many():
 def test_whatever_is_typed_composes_or_is_refused_in_a_sentence(override):
     with contextlib.suppress(UserError):  # anything else is a traceback on the user's screen
         assert isinstance(load(override), TrainConfig)
+
+
+# ---- the network of init_from ----
+
+
+@pytest.fixture
+def origin(tmp_path):
+    """exp_dir of a run, with a space in its path, and the model that was released from it."""
+    folder = tmp_path / "a run"
+    (folder / "model").mkdir(parents=True)
+    network = "model:\n  name: resnet18\n  embedding_dim: 64\n  base_width: 16\n{}features:\n  num_bins: 40\n"
+    (folder / "config.yaml").write_text(network.format("") + "seed: 5\n")
+    (folder / "model" / "model.yaml").write_text(network.format("  num_bins: 40\n"))
+    return folder
+
+
+@pytest.mark.parametrize("part", ["", "model"])
+def test_network_and_features_are_those_of_init_from(origin, part, caplog):
+    caplog.set_level("INFO", "svtoolkit")
+    overrides, _ = parse_words("train", ["experiment=voxceleb_lm", "--init-from", str(origin / part)])
+    config = load(*overrides)
+    assert config.model == ResNetConfig("resnet18", 64, 16)
+    assert (config.features.num_bins, config.features.window, config.loss.margin) == (40, "hamming", 0.5)
+    assert config.seed == 42
+    assert "resnet18" in caplog.text
+    assert str(origin) in caplog.text
+    assert load(*overrides, "experiment=mini").model.name == "resnet18"
+
+
+def test_the_command_line_wins_over_init_from(origin):
+    config = load(f"init_from={origin}", "model=resnet34", "features.num_bins=80")
+    assert config.model == ResNetConfig("resnet34")
+    assert config.features.num_bins == 80
+    assert load(f"init_from={origin}", "model.base_width=8").model == ResNetConfig("resnet18", 64, 8)
+    assert load(f"init_from={origin}", "init_from=null").model.name == "resnet34"
+    assert load("init_from=nowhere").model.name == "resnet34"  # that it is not there is said where it is read
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        ("model: {name: resnet43}\nfeatures: {}\n", "there is no model 'resnet43'"),
+        ("seed: 3\n", "says nothing of the model"),
+        ("a: [\n", "cannot be read as YAML"),
+        ("model: {name: resnet18, embedding_dim: wide}\nfeatures: {}\n", "model.embedding_dim is 'wide'"),
+    ],
+)
+def test_a_description_that_is_none(origin, content, part):
+    (origin / "config.yaml").write_text(content)
+    with pytest.raises(UserError) as caught:
+        load(f"init_from={origin}")
+    assert str(caught.value).startswith(f"{origin}/config.yaml: ")
+    assert part in str(caught.value)

@@ -1,37 +1,34 @@
-"""Every file of conf/ against the schema: composed, commented, and with the defaults of the dataclasses."""
+"""Every setting has one home, the field of a dataclass; every file of conf/ composes; the command line wins."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import logging
 from typing import Any
 
 import pytest
-import torch
 import yaml
+from omegaconf import OmegaConf
 from paths import ROOT
 
 from svtoolkit import composition
-from svtoolkit.composition.conf_files import default_choices, described_keys
-from svtoolkit.composition.keys import key_types
-from svtoolkit.config import GROUP_SCHEMAS, REQUIRED, SCHEMAS
-from svtoolkit.models import build_model, list_models
+from svtoolkit.composition import Catalogue
+from svtoolkit.composition.groups import GROUPS, group_classes
+from svtoolkit.composition.keys import described_keys, key_types
+from svtoolkit.config import REQUIRED, SCHEMAS
+from svtoolkit.models import list_models
 from svtoolkit.models.registry import NETWORKS
 
-CONF = ROOT / "conf"
-FILES = sorted(path.relative_to(CONF).as_posix() for path in CONF.rglob("*"))
-YAML_FILES = [name for name in FILES if name.endswith(".yaml")]
-GROUPS = composition.config_groups("train")
+FOLDER = ROOT / "conf" / "experiment"
+EXPERIMENTS = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 OPTIONS = [(group, option) for group, options in GROUPS.items() for option in options]
-COMPOSING_COMMANDS = ["memory", "train"]
-"""Those whose file stands beside the groups that it composes."""
-PLAIN_COMMANDS = sorted(set(SCHEMAS) - set(COMPOSING_COMMANDS))
-
-
-def content(name: str) -> dict[str, Any]:
-    """Keys of a YAML file, without its defaults list."""
-    keys = yaml.safe_load((CONF / name).read_text(encoding="utf-8"))
-    keys.pop("defaults", None)
-    return keys
+CHANGED = {
+    "data.crop_frames": 77, "features.num_bins": 33, "model.embedding_dim": 99, "memory.exact_bits": 9,
+    "loss.margin": 0.123, "margin_schedule.initial": 0.011, "optim.lr": 0.0345, "schedule.warmup": 0.0678,
+    "augment.probability": 0.091, "validation.speakers": 3, "trainer.epochs": 7,
+}  # fmt: skip
+"""A key of every group, with a value that no option and no experiment has."""
 
 
 def leaves(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -41,82 +38,62 @@ def leaves(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def plain(config: Any) -> dict[str, Any]:
-    return yaml.safe_load(composition.to_yaml(config))
+def composed(*overrides: str, command: str = "train") -> dict[str, Any]:
+    """Dotted key -> value."""
+    return leaves(OmegaConf.to_container(composition.compose(command, list(overrides))))
 
 
-def test_conf_holds_nothing_but_the_files_that_are_composed():
-    expected = {"commands", *(f"{command}.yaml" for command in COMPOSING_COMMANDS), *GROUPS}
-    expected |= {f"commands/{command}.yaml" for command in PLAIN_COMMANDS}
-    expected |= {f"{group}/{option}.yaml" for group, option in OPTIONS}
-    assert set(FILES) == expected
+def test_conf_holds_nothing_but_experiments():
+    assert {path.relative_to(ROOT / "conf").as_posix() for path in (ROOT / "conf").rglob("*")} == {
+        "experiment", *(f"experiment/{name}.yaml" for name in EXPERIMENTS)
+    }  # fmt: skip
+    assert Catalogue("train").options["experiment"] == EXPERIMENTS
 
 
-@pytest.mark.parametrize("name", YAML_FILES)
-def test_every_key_carries_a_comment_that_says_more_than_its_name(name):
-    for number, line in enumerate((CONF / name).read_text(encoding="utf-8").splitlines(), start=1):
-        key, colon, rest = line.partition(":")
-        value, _, comment = rest.partition("#")
-        heads_a_block = not value.strip()
-        if line.startswith("#") or not colon or heads_a_block or key == "defaults" or key.startswith("  - data"):
-            continue
-        if name in ("train.yaml", "memory.yaml") and key.startswith("  - ") and "experiment" not in key:
-            continue  # the file that is chosen there explains itself
-        assert len(comment.strip()) > 1, f"{name}:{number}: {line!r} has no comment"
-        assert comment.strip() != key.strip(), f"{name}:{number}: {line!r}"
+@pytest.mark.parametrize("command", sorted(SCHEMAS))
+def test_every_key_has_help_that_says_more_than_its_name(command):
+    entries = described_keys(command)
+    shown = composed(command=command)
+    assert len(entries) == len(shown)
+    assert {entry.name for entry in entries} == set(shown)
+    for entry in entries:
+        assert len(entry.text) > 1, entry
+        assert entry.text != entry.name.rpartition(".")[2]
+        default = yaml.safe_load(entry.default)
+        assert default == (pytest.approx(shown[entry.name], rel=1e-5) if type(default) is float else shown[entry.name])
 
 
-@pytest.mark.parametrize("name", YAML_FILES)
-def test_every_file_begins_with_what_it_is(name):
-    lines = (CONF / name).read_text(encoding="utf-8").splitlines()
-    heading = lines[1] if lines[0] == "# @package _global_" else lines[0]
-    assert heading.startswith("# ")
-    assert heading.endswith((".", ")"))
+@pytest.mark.parametrize(("group", "option"), OPTIONS)
+def test_every_option_composes_to_its_settings(group, option):
+    settings = GROUPS[group][option].settings
+    config = composition.load("train", [f"{group}={option}", "exp_dir=x", "data.train=y"])
+    found = dataclasses.asdict(getattr(config, group))
+    assert found == {**dataclasses.asdict(settings), **({"train": "y"} if group == "data" else {})}
+    if hasattr(settings, "name"):
+        assert settings.name == option
+    for item in dataclasses.fields(settings):
+        assert len(item.metadata["help"]) > 1
+        assert f"{group}.{item.name}" in key_types("train")
 
 
-@pytest.mark.parametrize("command", PLAIN_COMMANDS)
-def test_a_command_s_file_holds_exactly_the_keys_and_defaults_of_its_schema(command):
-    written = content(f"commands/{command}.yaml")
-    assert list(written) == [item.name for item in dataclasses.fields(SCHEMAS[command])]
-    assert written == dataclasses.asdict(SCHEMAS[command]())
-    assert plain(composition.compose(command, [])) == written
-
-
-@pytest.mark.parametrize(("group", "option"), [pair for pair in OPTIONS if pair[0] != "experiment"])
-def test_an_option_s_file_holds_exactly_the_keys_of_its_schema(group, option):
-    node = type(getattr(SCHEMAS["train"](), group))
-    some_have_their_own = group in {of_group for of_group, _ in GROUP_SCHEMAS}
-    schema = GROUP_SCHEMAS.get((group, option), node.__mro__[-2] if some_have_their_own else node)
-    assert list(content(f"{group}/{option}.yaml")) == [item.name for item in dataclasses.fields(schema)]
-
-
-@pytest.mark.parametrize("command", COMPOSING_COMMANDS)
-def test_the_file_of_a_command_with_groups_holds_exactly_the_keys_of_its_schema(command):
-    nodes = {choice.name for choice in default_choices(command)}
-    schema = SCHEMAS[command]
-    items = [item.name for item in dataclasses.fields(schema)]
-    assert nodes - {"experiment"} == {name for name in items if dataclasses.is_dataclass(getattr(schema(), name))}
-    assert list(content(f"{command}.yaml")) == [name for name in items if name not in nodes]
-
-
-@pytest.mark.parametrize("command", COMPOSING_COMMANDS)
-def test_defaults_of_the_dataclasses_are_those_that_a_command_composes(command):
-    assert plain(composition.compose(command, [])) == dataclasses.asdict(SCHEMAS[command]())
+@pytest.mark.parametrize("command", ["memory", "train"])
+def test_what_is_composed_by_default_is_what_the_dataclass_has(command):
+    assert composed(command=command) == leaves(dataclasses.asdict(SCHEMAS[command]()))
 
 
 def test_what_training_and_its_memory_have_in_common_has_the_same_defaults():
-    train, memory = composition.compose("train", []), composition.compose("memory", [])
-    for group in composition.config_groups("memory"):
-        assert plain(train[group]) == plain(memory[group])
+    train, memory = SCHEMAS["train"](), SCHEMAS["memory"]()
+    for group in group_classes("memory"):
+        assert getattr(train, group) == getattr(memory, group)
     assert memory.frames == train.data.crop_frames
     assert memory.num_bins == train.features.num_bins
     assert (memory.precision, memory.channels_last) == (train.trainer.precision, train.trainer.channels_last)
 
 
-def test_a_command_has_the_groups_of_its_file_alone():
-    assert sorted(composition.config_groups("memory")) == ["loss", "memory", "model", "optim"]
-    assert set(composition.config_groups("memory")) < set(GROUPS)
-    assert composition.config_groups("models") == composition.config_groups("embed") == {}
+def test_a_command_has_the_groups_of_its_schema_alone():
+    assert list(Catalogue("memory").options) == ["loss", "memory", "model", "optim"]
+    assert set(Catalogue("train").options) == {*GROUPS, "experiment"}
+    assert Catalogue("models").options == Catalogue("embed").options == {}
 
 
 @pytest.mark.parametrize("option", GROUPS["memory"])
@@ -126,91 +103,192 @@ def test_a_command_and_a_group_of_one_name_do_not_get_in_each_other_s_way(option
     assert composition.compose("train", [f"memory={option}"]).memory.strategy == option
 
 
-def test_the_schemas_of_options_have_the_defaults_of_their_files():
-    for (group, option), schema in GROUP_SCHEMAS.items():
-        expected = dataclasses.asdict(schema())
-        if group == "model":  # one schema for the networks of a family
-            expected["name"] = option
-        assert content(f"{group}/{option}.yaml") == expected, (group, option)
-
-
-@pytest.mark.parametrize(("group", "option"), OPTIONS)
-def test_every_option_composes_and_is_what_its_file_says(group, option):
-    composed = plain(composition.compose("train", [f"{group}={option}"]))
-    written = content(f"{group}/{option}.yaml")
-    expected = leaves(written if group == "experiment" else {group: written})
-    found = leaves(composed)
-    assert {key: found[key] for key in expected} == expected
-    assert composition.load("train", [f"{group}={option}", "exp_dir=x", "data.train=y"])
-
-
-@pytest.mark.parametrize("experiment", GROUPS["experiment"])
-def test_what_is_typed_wins_over_an_experiment(experiment):
-    composed = composition.compose("train", [f"experiment={experiment}", "model=resnet18", "trainer.epochs=3"])
-    assert composed.model.name == "resnet18"
-    assert composed.trainer.epochs == 3
-    others = leaves(content(f"experiment/{experiment}.yaml"))
-    found = leaves(plain(composed))
-    assert all(found[key] == value for key, value in others.items() if key != "trainer.epochs")
-
-
 def test_there_is_an_option_for_every_network_of_the_registry_and_for_no_other():
-    assert {content(f"model/{option}.yaml")["name"] for option in GROUPS["model"]} == set(list_models())
-    assert all(content(f"model/{option}.yaml")["name"] == option for option in GROUPS["model"])
+    assert set(GROUPS["model"]) == set(list_models())
 
 
 @pytest.mark.parametrize("option", GROUPS["model"])
-def test_a_network_s_file_says_how_many_parameters_it_has(option):
-    heading = (CONF / "model" / f"{option}.yaml").read_text(encoding="utf-8").splitlines()[0]
-    with torch.device("meta"):
-        network = build_model(option)
-    count = sum(parameter.numel() for parameter in network.parameters())
-    assert heading.endswith(f"; {count / 1e6:.2f} M parameters.")
-
-
-@pytest.mark.parametrize("option", GROUPS["model"])
-def test_a_network_s_file_has_all_options_of_its_family_and_no_other(option):
-    assert set(content(f"model/{option}.yaml")) == {item.name for item in dataclasses.fields(NETWORKS[option].settings)}
-
-
-@pytest.mark.parametrize("command", sorted(SCHEMAS))
-def test_plain_text_reading_finds_every_key_with_its_default_and_comment(command):
-    entries = described_keys(command)
-    composed = leaves(plain(composition.compose(command, [])))
-    assert {entry.name for entry in entries} == set(composed)
-    for entry in entries:
-        assert yaml.safe_load(entry.default) == composed[entry.name], entry
-        assert len(entry.text) > 1, entry
-
-
-@pytest.mark.parametrize("command", sorted(SCHEMAS))
-def test_key_types_knows_every_key_of_every_option(command):
-    composed = set(leaves(plain(composition.compose(command, []))))
-    assert composed <= set(key_types(command))
-    if command == "train":
-        of_others = "beta1 beta2 eps block_size min_8bit_size backend".split()
-        assert set(key_types(command)) - composed == {f"optim.{key}" for key in of_others}
+def test_a_network_has_all_options_of_its_family_and_no_other(option):
+    keys = {item.name for item in dataclasses.fields(GROUPS["model"][option].settings)}
+    assert keys == {item.name for item in dataclasses.fields(NETWORKS[option].settings)}
 
 
 def test_options_are_listed_by_number():
-    resnets = [option for option in GROUPS["model"] if option.startswith("resnet")]
+    resnets = [option for option in Catalogue("train").options["model"] if option.startswith("resnet")]
     assert resnets[:4] == ["resnet10", "resnet18", "resnet34", "resnet50"]
 
 
-def test_what_is_required_is_so_in_schema_and_file():
-    required = {key for key, value in leaves(plain(composition.compose("train", []))).items() if value == REQUIRED}
-    assert required == {"exp_dir", "data.train"}
+def test_what_is_required():
+    assert {key for key, value in composed().items() if value == REQUIRED} == {"exp_dir", "data.train"}
 
 
-def test_a_file_with_an_unknown_key_is_refused(tmp_path, monkeypatch):
-    import shutil
+# ---- experiments, read here without the program's own reader ----
 
-    from svtoolkit.errors import UserError
 
-    copy = tmp_path / "conf"
-    shutil.copytree(CONF, copy)
-    with (copy / "trainer" / "default.yaml").open("a", encoding="utf-8") as stream:
-        stream.write("epoch: 3 # misspelt\n")
-    monkeypatch.setattr(composition, "command_dir", lambda command: copy)
-    with pytest.raises(UserError, match="epoch"):
-        composition.compose("train", [])
+def said(experiment: str) -> tuple[dict[str, str], dict[str, Any]]:
+    """Choices and values of an experiment, those of what it is based on included."""
+    content = yaml.safe_load((FOLDER / f"{experiment}.yaml").read_text(encoding="utf-8"))
+    choices: dict[str, str] = {}
+    values: dict[str, Any] = {}
+    own: dict[str, str] = {}
+    for item in content.pop("defaults", []):
+        if isinstance(item, str):
+            base_choices, base_values = said(item)
+            choices |= base_choices
+            values |= base_values
+        else:
+            own |= {key.removeprefix("override /"): option for key, option in item.items()}
+    values = {key: value for key, value in values.items() if not replaces(choices, key, own)}
+    return choices | own, values | leaves(content)
+
+
+def replaces(choices: dict[str, str], key: str, chosen: dict[str, str]) -> bool:
+    """Whether a choice on top takes the place of what is said of a key below it."""
+    group = key.partition(".")[0]
+    if group not in chosen:
+        return False
+    below = choices.get(group, DEFAULTS.get(group))
+    return chosen[group] != below and (below, chosen[group]) not in {("sgd", "sgd_8bit"), ("adamw", "adamw_8bit")}
+
+
+DEFAULTS = {
+    "data": "crops200", "features": "fbank80", "model": "resnet34", "memory": "auto", "loss": "aam", "optim": "sgd",
+    "margin_schedule": "exponential", "schedule": "exponential", "augment": "specaug", "validation": "held_out",
+    "trainer": "default",
+}  # fmt: skip
+
+
+def expected(experiment: str, group: str | None = None, option: str | None = None) -> dict[str, Any]:
+    """What the rule says that comes out, by dotted key; some keys are left to the defaults of the program."""
+    choices, values = said(experiment)
+    chosen = {} if group is None else {group: option}
+    kept = {key: value for key, value in values.items() if not replaces(choices, key, chosen)}
+    found: dict[str, Any] = {}
+    for name, choice in {**DEFAULTS, **choices, **chosen}.items():
+        found |= leaves({name: dataclasses.asdict(GROUPS[name][choice].settings)})
+    return found | kept
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_an_experiment_is_what_its_file_says(experiment):
+    text = (FOLDER / f"{experiment}.yaml").read_text(encoding="utf-8")
+    assert text.startswith("# ")
+    found = composed(f"experiment={experiment}", "data.train=y")
+    assert found == {**found, **expected(experiment), "data.train": "y"}
+    assert set(found) - set(expected(experiment)) <= {"exp_dir", "seed", "resume", "init_from", "init_head"}
+    assert composition.load("train", [f"experiment={experiment}", "exp_dir=x", "data.train=y"])
+
+
+@pytest.mark.parametrize(("experiment", "group"), list(itertools.product(EXPERIMENTS, GROUPS)))
+def test_a_group_on_the_command_line_replaces_what_the_experiment_says_of_it(experiment, group, caplog):
+    """But for options that derive from the experiment's own, which keep its values; a key wins over everything."""
+    caplog.set_level(logging.INFO, "svtoolkit")
+    (key,) = (key for key in CHANGED if key.startswith(f"{group}."))
+    for option in GROUPS[group]:
+        caplog.clear()
+        found = composed(f"experiment={experiment}", f"{group}={option}")
+        wanted = expected(experiment, group, option)
+        assert {name: found[name] for name in wanted} == wanted, option
+        choices, values = said(experiment)
+        dropped = [name for name in values if replaces(choices, name, {group: option})]
+        assert len(caplog.messages) == bool(dropped)
+        assert all(name in caplog.messages[0] for name in dropped)
+    order = [f"{key}={CHANGED[key]}", f"{group}={option}", f"experiment={experiment}"]
+    assert composed(*order) == found | {key: CHANGED[key]}
+
+
+def test_what_the_command_line_says_is_not_undone():
+    adamw = composition.compose("train", ["experiment=mini", "optim=adamw", "validation=none"])
+    assert (adamw.optim.lr, adamw.optim.name, adamw.validation.speakers) == (1e-3, "adamw", 0)
+    plain = composition.compose("train", ["experiment=voxceleb", "augment=none"])
+    assert (plain.augment.probability, plain.augment.dither) == (0.0, 0.0)
+    narrow = composition.compose("train", ["experiment=voxceleb_adamw", "optim=adamw_8bit"])
+    assert (narrow.optim.name, narrow.optim.lr, narrow.optim.block_size) == ("adamw_8bit", 5e-4, 2048)
+
+
+# ---- a folder of one's own ----
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "augment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - mini\n  - override /augment: loud\n  - _self_\ntrainer: {epochs: 3}\n"
+        "optim:\n  lr: 1e-2\n"
+    )
+    (tmp_path / "augment" / "loud.yaml").write_text("defaults: [none, _self_]\nprobability: 0.9\n")
+    return tmp_path
+
+
+def refusal(*overrides: str) -> str:
+    with pytest.raises(composition.UserError) as caught:
+        composition.compose("train", list(overrides))
+    return str(caught.value)
+
+
+def test_experiments_and_presets_of_a_folder(folder):
+    found = composed(f"config_dir={folder}", "experiment=mine")
+    assert (found["trainer.epochs"], found["optim.lr"], found["model.name"]) == (3, 0.01, "resnet10")
+    assert (found["augment.probability"], found["augment.dither"]) == (0.9, 0.0)
+    assert composed(f"config_dir={folder}", "augment=loud")["augment.probability"] == 0.9
+    assert composed(f"config_dir={folder}", "experiment=mine", "augment=specaug")["augment.probability"] == 0.6
+    assert composed(f"config_dir={folder}", "experiment=mini", "augment=loud")["augment.probability"] == 0.9
+
+
+def test_an_experiment_by_path(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    (folder / "alone.yml").write_text("defaults: voxceleb\nseed: 5\n")
+    found = composed("experiment=alone.yml")
+    assert (found["seed"], found["augment.spec_probability"]) == (5, 0.0)
+    assert "nowhere.yaml: there is no such file" in refusal("experiment=nowhere.yaml")
+
+
+@pytest.mark.parametrize(
+    ("content", "messages"),
+    [
+        ("optim: {lrr: 0.1}", ["no key 'optim.lrr'", "did you mean 'optim.lr'?"]),
+        ("epochs: 3", ["no key 'epochs'", "did you mean 'trainer.epochs'?"]),
+        ("trainer: {epochs: many}", ["trainer.epochs is 'many'", "a whole number"]),
+        ("optim: {beta1: 0.9}", ["optim=sgd has no key 'optim.beta1'", "optim=adamw"]),
+        ("defaults: [minni]", ["no experiment 'minni'", "did you mean 'mini'?"]),
+        ("defaults: [mine]", ["based on itself"]),
+        ("defaults: [{override /optim: adam}]", ["optim has no option 'adam'", "did you mean 'adamw'?"]),
+        ("defaults: [{override /optimizer: sgd}]", ["override /optimizer", "override /GROUP: OPTION"]),
+        ("defaults: [_self_, mini]", ["'_self_'"]),
+        ("model: resnet10", ["no key 'model'"]),
+        ("a: [", ["cannot be read as YAML"]),
+        ("seed: 1\nseed: 2", ["cannot be read as YAML", "seed"]),
+        ("- 1", ["expected keys and values"]),
+    ],
+)
+def test_mistakes_in_a_file_name_it(folder, content, messages):
+    file = folder / "experiment" / "mine.yaml"
+    file.write_text(content)
+    message = refusal(f"config_dir={folder}", "experiment=mine")
+    assert message.startswith(f"{file}: ")
+    assert [part for part in messages if part not in message] == []
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        ("probabilty: 0.9", "did you mean 'augment.probability'?"),
+        ("defaults: [quiet]", "augment has no option 'quiet'"),
+        ("defaults: [loud]", "one other option of augment"),
+        ("defaults: [none, specaug]", "one other option of augment"),
+        ("probability: often", "augment.probability is 'often'"),
+    ],
+)
+def test_mistakes_in_a_preset_name_it(folder, content, part):
+    file = folder / "augment" / "loud.yaml"
+    file.write_text(content)
+    message = refusal(f"config_dir={folder}", "augment=loud")
+    assert message.startswith(f"{file}: ")
+    assert part in message
+
+
+def test_a_folder_that_is_not_there_and_a_name_that_is_ours(folder):
+    assert "nowhere: there is no such folder" in refusal("config_dir=nowhere")
+    (folder / "augment" / "none.yaml").write_text("probability: 0.9\n")
+    assert "none.yaml: svtoolkit has augment=none of its own; rename" in refusal(f"config_dir={folder}")

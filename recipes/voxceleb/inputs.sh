@@ -8,7 +8,7 @@ lists=()                                                              # trial li
 # Distributes the overrides: train and lm for svt train, an array for each other command.
 sort_overrides() {
     local override of_both=()
-    experiment=resnet34 lm_experiment="" fine_tuned=yes
+    experiment="" lm_experiment=voxceleb_lm fine_tuned=yes model=${own[model]}
     prepare=() convert=() shard=() validate=() average=() lm_average=() embed=() score=() evaluate=() report=()
     train=() lm=()
     [[ "${own[no-lm]}" == no ]] || fine_tuned=""
@@ -19,12 +19,14 @@ sort_overrides() {
                 of_command+=("${override#*.}")
                 unset -n of_command
                 ;;
+            model=*) model=${override#*=} ;;
             experiment=*) experiment=${override#*=} ;;
             lm.experiment=*) lm_experiment=${override#*=} ;;
             lm.average.*) lm_average+=("${override#lm.average.}") ;;
             lm.*) lm+=("${override#lm.}") ;;
-            # What the fine-tuning goes on with, and what is of the machine. Its epochs, crops, batch and rates are its own.
-            seed=* | model[.=]* | features[.=]* | memory[.=]* | loss=* | loss.scale=* | augment[.=]* | validation[.=]* | \
+            # What the fine-tuning shares, and what is of the machine. Its epochs, crops, batch and rates are its own;
+            # network and features are those of the run that it begins with.
+            seed=* | memory[.=]* | loss=* | loss.scale=* | augment[.=]* | validation[.=]* | \
                 data.num_workers=* | data.min_seconds=* | trainer.device=* | trainer.devices=* | trainer.threads=* | \
                 trainer.precision=* | trainer.deterministic=* | trainer.channels_last=* | trainer.sync_batch_norm=*)
                 of_both+=("$override")
@@ -34,8 +36,12 @@ sort_overrides() {
     done
     of_both=(--augment.noise "${own[data-dir]}/musan" --augment.reverberation "${own[data-dir]}/rirs"
         "trainer.devices=$devices" "${of_both[@]}")
-    train=("experiment=$experiment" "${of_both[@]}" "${train[@]}")
-    lm=("experiment=${lm_experiment:-${experiment%_8bit}_lm}" "${of_both[@]}" "${lm[@]}")
+    if [[ -z "$experiment" ]]; then # the paper's choice of an optimizer
+        experiment=voxceleb
+        [[ "$model" != *df_* ]] || experiment=voxceleb_adamw
+    fi
+    train=("experiment=$experiment" "model=$model" "${of_both[@]}" "${train[@]}")
+    lm=("experiment=$lm_experiment" "${of_both[@]}" "${lm[@]}")
 }
 
 # ---- what was downloaded ----

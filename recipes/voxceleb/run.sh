@@ -17,19 +17,20 @@ own_options=(
     "--archives DIR: check the archives that were downloaded to DIR first"
     "--data-dir DIR: where lists and converted speech go, for all experiments"
     "--source KIND: files or shards: what the speech is written as"
-    "--devices N: cards (with trainer.device=cpu: processes) to train on"
+    "--model NAME: network to train, one of 'svt models'"
+    "--devices N: GPUs (with trainer.device=cpu: processes) to train on"
     "--no-lm: leave out the large-margin fine-tuning"
 )
-own=([data-dir]="$recipe/data" [source]=files [devices]=1 [no-lm]=no [other-trials]=no)
-help_message="Trains on VoxCeleb2 dev and evaluates on Vox1-O, E and H. Results go to $recipe/exp/EXPERIMENT.
+own=([data-dir]="$recipe/data" [model]=resnet34 [source]=files [devices]=1 [no-lm]=no [other-trials]=no)
+help_message="Trains on VoxCeleb2 dev and evaluates on Vox1-O, E and H. Results go to $recipe/exp/MODEL.
 
 stages: 1 prepare, 2 convert and validate, 3 train, 4 average, 5 fine-tune with a large margin and average,
 6 embed, 7 score and evaluate, 8 report
 
-Overrides go to 'svt train', those of network, features, head, augmentation, held-out speakers and machine to the
-fine-tuning as well; with the prefix lm. to the fine-tuning alone; with the prefix prepare. convert. shard. validate.
-average. lm.average. embed. score. evaluate. or report. to that command. experiment=NAME (resnet34) and
-lm.experiment=NAME (NAME_lm, without _8bit) are files of conf/experiment."
+Overrides go to 'svt train', those of head, augmentation, held-out speakers and machine to the fine-tuning as well; with
+the prefix lm. to the fine-tuning alone; with the prefix prepare. convert. shard. validate. average. lm.average. embed.
+score. evaluate. or report. to that command. experiment=NAME takes the place of voxceleb (voxceleb_adamw for DF networks),
+lm.experiment=NAME that of voxceleb_lm."
 parse_options "$@"
 devices=$(whole_number --devices "${own[devices]}" 1)
 [[ "${own[source]}" == @(files|shards) ]] || die "--source takes files or shards, found '${own[source]}'"
@@ -37,7 +38,7 @@ devices=$(whole_number --devices "${own[devices]}" 1)
 . "$recipe/inputs.sh"
 
 sort_overrides
-exp_dir=${exp_dir:-$recipe/exp/$experiment}
+exp_dir=${exp_dir:-$recipe/exp/$model}
 data=${own[data-dir]}
 if stage_wanted 1; then find_corpora; fi
 

@@ -38,7 +38,8 @@ def run(config: AverageConfig, command_line: str) -> int:
             f"{saved}: lacks {error}, expected the configuration that `svt train` of svtoolkit {__version__} writes"
         ) from error
     folder = write_released(config.out or exp_dir / "model", weights, description)
-    log.info("averaged epochs %s -> %s", ", ".join(map(str, epochs)), folder)
+    fewer = f" (all that are kept; num is {config.num})" if len(epochs) < config.num else ""
+    log.info("averaged epochs %s%s -> %s", ", ".join(map(str, epochs)), fewer, folder)
     return 0
 
 

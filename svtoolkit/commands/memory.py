@@ -7,7 +7,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from svtoolkit.config import MemoryCommandConfig
+from svtoolkit.config import MemoryPredictionConfig
 from svtoolkit.errors import UserError
 from svtoolkit.memory.step_report import KINDS, MemoryReport
 from svtoolkit.planning.memory_prediction import StepMemory, count_phases, predict_memory
@@ -21,7 +21,7 @@ ALWAYS_SHOWN = ("weights", "gradients", "optimizer_state", "activations", "trans
 MIB, GIB = 2**20, 2**30
 
 
-def run(config: MemoryCommandConfig, command_line: str) -> int:
+def run(config: MemoryPredictionConfig, command_line: str) -> int:
     """Print the table or the data."""
     if config.format not in ("table", "json"):
         raise UserError(f"format is {config.format!r}, expected table or json")
@@ -33,7 +33,7 @@ def run(config: MemoryCommandConfig, command_line: str) -> int:
     return 0
 
 
-def _as_json(config: MemoryCommandConfig, memory: StepMemory) -> str:
+def _as_json(config: MemoryPredictionConfig, memory: StepMemory) -> str:
     facts: dict[str, Any] = {
         "model": config.model.name,
         "memory": memory.strategy,
@@ -57,7 +57,7 @@ def _as_json(config: MemoryCommandConfig, memory: StepMemory) -> str:
     return json.dumps(facts, indent=2)
 
 
-def _as_table(config: MemoryCommandConfig, memory: StepMemory) -> str:
+def _as_table(config: MemoryPredictionConfig, memory: StepMemory) -> str:
     report = memory.whole
     shards = f" in {config.devices} shards" if config.loss.shard else ""
     whose = f" of one of {config.devices} devices" if config.devices > 1 else ""
@@ -86,7 +86,7 @@ def _row(report: MemoryReport, kind: str) -> str:
     return f"{kind.replace('_', ' '):<16} {size / MIB:>12.1f} {share:>8} {report.highest[kind] / MIB:>12.1f}"
 
 
-def _growth(config: MemoryCommandConfig, memory: StepMemory) -> list[str]:
+def _growth(config: MemoryPredictionConfig, memory: StepMemory) -> list[str]:
     slope, largest = memory.bytes_per_utterance, memory.largest_batch(config.budget_gib * GIB)
     if slope is None:
         return [

@@ -17,7 +17,6 @@ from unittest.mock import patch
 
 from svtoolkit import composition
 from svtoolkit.commands import train
-from svtoolkit.composition.mistakes import refuse_unknown
 from svtoolkit.errors import UserError
 from svtoolkit.system.output import log_to_stdout
 
@@ -26,9 +25,14 @@ COMMAND = "train"
 NO_FILES_OF_HYDRA = ("hydra.output_subdir=null", "hydra/job_logging=none", "hydra.sweep.dir=multirun")
 """A run's own folder has its configuration and its log; what launchers write goes to one place."""
 
+DOT = "__"
+"""Stands for the dot of a key in Hydra's eyes, where optim=adamw and optim.lr=0.1 could not be side by side."""
+
 
 def run_jobs(overrides: Sequence[str]) -> int:
     """Start a job for every combination; returns 0 once the launcher says that all have ended well.
+
+    Hydra makes the combinations and starts the jobs; each composes its own configuration.
 
     Args:
         overrides: Hydra's, those of its own (``hydra...=``) among them.
@@ -37,14 +41,23 @@ def run_jobs(overrides: Sequence[str]) -> int:
         UserError: an unknown key.
         SystemExit: Hydra has said what it cannot do, such as start a launcher that is not installed.
     """
-    refuse_unknown(COMMAND, [override for override in overrides if not override.startswith("hydra")])
+    of_hydra = [override for override in overrides if override.startswith("hydra")]
+    ours = [override for override in overrides if override not in of_hydra]
+    catalogue, rest = composition.split(COMMAND, ours)
+    composition.refuse_unknown(catalogue, [choice for override in rest for choice in _choices(override, catalogue)])
     import hydra
 
-    composition.register(COMMAND)
-    start = hydra.main(version_base="1.3", config_path=str(composition.command_dir(COMMAND)), config_name=COMMAND)
-    with patch.object(sys, "argv", [f"svt {COMMAND}", "--multirun", *NO_FILES_OF_HYDRA, *overrides]):
+    start = hydra.main(version_base="1.3", config_path=None, config_name=None)
+    words = [f"+{key.replace('.', DOT)}={value}" for key, _, value in (word.partition("=") for word in ours)]
+    with patch.object(sys, "argv", [f"svt {COMMAND}", "--multirun", *NO_FILES_OF_HYDRA, *of_hydra, *words]):
         start(run_job)()
     return 0
+
+
+def _choices(override: str, catalogue: composition.Catalogue) -> list[str]:
+    """Each option that an override of a group chooses in turn; any other override as it is."""
+    key, _, value = override.partition("=")
+    return [f"{key}={option}" for option in value.split(",")] if key in catalogue.options else [override]
 
 
 def run_job(node: Any) -> None:
@@ -55,12 +68,25 @@ def run_job(node: Any) -> None:
     """
     from hydra.core.hydra_config import HydraConfig
 
-    typed = shlex.join(["svt", COMMAND, *HydraConfig.get().overrides.task])
+    overrides = [_as_typed(word) for word in HydraConfig.get().overrides.task]
     try:
         with patch.object(logging.getLogger(), "handlers", []), log_to_stdout():  # a launcher's would say all twice
-            status = train.run(composition.to_config(COMMAND, node), typed)
+            config = composition.load(COMMAND, overrides)
+            status = train.run(config, shlex.join(["svt", COMMAND, *overrides]))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         status = 1
     if status:
         raise SystemExit(status)
+
+
+def _as_typed(word: str) -> str:
+    """The override behind one of a job's, in which Hydra has escaped what its grammar could take for something else."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    key, _, text = word.removeprefix("+").partition("=")
+    value = OverridesParser.create().parse_override(word).value()
+    if isinstance(value, str) and "\\" in text:
+        escaped = value.replace("'", "\\'")
+        text = f"'{escaped}'"
+    return f"{key.replace(DOT, '.')}={text}"

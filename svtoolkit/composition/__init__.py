@@ -1,60 +1,87 @@
-"""From conf/ and command-line overrides to a checked configuration object, with errors that say what to type."""
+"""From options, experiments and command-line overrides to a checked configuration object.
+
+What stands on the command line wins: a key over everything, a group over what an experiment says of that group.
+"""
 
 from __future__ import annotations
 
-import functools
+import copy
+import logging
 import re
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from svtoolkit.composition.conf_files import command_dir, conf_dir, config_groups
+from svtoolkit.composition.catalogue import EXPERIMENT, Catalogue, Layer, conf_dir
 from svtoolkit.composition.keys import is_text, key_types
-from svtoolkit.composition.mistakes import explain, innermost, refuse_unknown, unquoted
-from svtoolkit.config import GROUP_SCHEMAS, SCHEMAS
+from svtoolkit.composition.origin import settings_of
+from svtoolkit.composition.override_errors import explain, innermost, refuse_unknown, unquoted
+from svtoolkit.config import SCHEMAS
 from svtoolkit.errors import UserError
 
-__all__ = [
-    "command_dir",
-    "compose",
-    "conf_dir",
-    "config_groups",
-    "load",
-    "quote",
-    "register",
-    "to_config",
-    "to_yaml",
-]
+__all__ = ["Catalogue", "compose", "conf_dir", "load", "quote", "refuse_unknown", "split", "to_config", "to_yaml"]
+
+log = logging.getLogger(__name__)
+
+CONFIG_DIR = "config_dir="
 
 
-def compose(command: str, overrides: list[str]) -> Any:
+def compose(command: str, overrides: Sequence[str]) -> Any:
     """Compose the configuration of a command.
 
     Args:
         command: a key of ``svtoolkit.config.SCHEMAS``.
-        overrides: Hydra overrides such as ``optim=adamw`` or ``optim.lr=0.1``. The value of a key that takes text is
-            taken as it stands, but for null, quotes around it and ``${...}``.
+        overrides: in Hydra's grammar, such as ``optim=adamw`` or ``optim.lr=0.1``. The value of a key that takes text
+            is taken as it stands, but for null, quotes around it and ``${...}``. ``config_dir=DIR`` adds the
+            experiments and presets of a folder.
 
     Returns:
-        an OmegaConf node typed by the schema of the command.
+        an OmegaConf node typed by the schema of the command. What an experiment says and the command line has
+        replaced is logged.
 
     Raises:
         UserError: unknown key, option or group, wrong type, malformed override; names the nearest valid one.
     """
-    refuse_unknown(command, overrides)
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_dir
+    catalogue, overrides = split(command, overrides)
+    refuse_unknown(catalogue, overrides)
+    pairs = [(key, value) for key, _, value in (override.partition("=") for override in overrides)]
+    chosen = {key: _text(value) for key, value in pairs if key in catalogue.options}
+    name = chosen.pop(EXPERIMENT, None)
+    below = catalogue.experiment(name) if name is not None else Layer()
+    init_from = below.values.get("init_from")
+    for value in (value for key, value in pairs if key == "init_from"):
+        init_from = None if value == "null" else _text(value)
+    if init_from is not None:
+        below, _ = catalogue.put_over(below, settings_of(init_from, catalogue, set(chosen)))
+    layer, dropped = catalogue.put_over(below, Layer(chosen))
+    if dropped:
+        groups = " ".join(
+            f"{group}={chosen[group]}" for group in dict.fromkeys(key.partition(".")[0] for key in dropped)
+        )
+        listed = ", ".join(f"{key}={value}" for key, value in dropped.items())
+        log.info("%s replaces what experiment=%s says: %s", groups, name, listed)
+    node = _build(catalogue, layer)
+    types = key_types(command)
+    for key, value in pairs:
+        if key not in catalogue.options:
+            _assign(node, key, _as_it_stands(types[key], value), f"svt {command}", catalogue, _parse)
+    return node
 
-    register(command)
-    plain = [_as_it_stands(command, override) for override in overrides]
-    with initialize_config_dir(str(command_dir(command)), version_base="1.3"):
-        try:
-            return hydra_compose(command, plain)
-        except Exception as error:  # Hydra raises ValueError, AttributeError and its own for a user's mistakes
-            reason = explain(command, error, plain, lambda chosen: hydra_compose(command, chosen))
-            raise UserError(reason) from error
+
+def split(command: str, overrides: Sequence[str]) -> tuple[Catalogue, list[str]]:
+    """What there is to choose from, with the folder that ``config_dir=`` names, and the other overrides.
+
+    Raises:
+        UserError: as ``Catalogue``, or a command that chooses nothing.
+    """
+    folders = [_text(word.removeprefix(CONFIG_DIR)) for word in overrides if word.startswith(CONFIG_DIR)]
+    catalogue = Catalogue(command)
+    if folders and catalogue.classes:
+        catalogue = Catalogue(command, folders[-1])
+        overrides = [word for word in overrides if not word.startswith(CONFIG_DIR)]
+    return catalogue, list(overrides)
 
 
-def load(command: str, overrides: list[str]) -> Any:
+def load(command: str, overrides: Sequence[str]) -> Any:
     """Compose the configuration of a command and turn it into its dataclass.
 
     Raises:
@@ -84,12 +111,6 @@ def to_config(command: str, config: Any) -> Any:
         ) from error
 
 
-def register(command: str) -> None:
-    """Make the schemas of a command known to Hydra, and the groups that it composes alone."""
-    _register_schemas()
-    _show_groups(command)
-
-
 def to_yaml(config: Any) -> str:
     """YAML of a composed node or of a configuration dataclass."""
     from omegaconf import OmegaConf
@@ -108,36 +129,63 @@ def quote(value: str) -> str:
     return f"'{escaped}{chr(92) * trailing}'"
 
 
-def _as_it_stands(command: str, override: str) -> str:
-    """Quote the value of a text key: Hydra would read 2024_01 as the number 202401 and a,b as two runs."""
-    key, _, value = override.partition("=")
-    special = value == "null" or unquoted(value) != value or "${" in value
-    return f"{key}={quote(value)}" if is_text(key_types(command).get(key, "")) and not special else override
+def _build(catalogue: Catalogue, layer: Layer) -> Any:
+    """The settings of the chosen options, what their presets change, then what the layer says."""
+    from omegaconf import OmegaConf
+
+    options = {group: layer.choices.get(group, catalogue.default(group)) for group in catalogue.classes}
+    chosen = {group: catalogue.choose(group, option) for group, option in options.items()}
+    settings = {group: copy.deepcopy(option.settings) for group, option in chosen.items()}
+    node = OmegaConf.structured(SCHEMAS[catalogue.command](**settings))
+    for layer_of_values in (*(option.preset for option in chosen.values()), layer):
+        for key, value in layer_of_values.values.items():
+            _assign(node, key, value, str(layer_of_values.files[key]), catalogue)
+    return node
 
 
-@functools.cache
-def _register_schemas() -> None:
-    from hydra.core.config_store import ConfigStore
+def _assign(
+    node: Any,
+    key: str,
+    value: Any,
+    where: str,
+    catalogue: Catalogue,
+    read: Callable[[str, Any], Any] = lambda key, value: value,
+) -> None:
+    """Set a key to what ``read`` makes of a value, or say why not."""
+    from omegaconf import OmegaConf
 
-    store = ConfigStore.instance()
-    for command, schema in SCHEMAS.items():
-        # An option can only be merged onto what all options of its group share, not onto the default option.
-        shared = {group: option.__mro__[-2]() for (group, _), option in GROUP_SCHEMAS.items()}
-        own = {item.name for item in fields(schema) if is_dataclass(item.default_factory)}
-        node = schema(**{group: base for group, base in shared.items() if group in own})
-        store.store(name=f"{command}_schema", node=node, provider="svtoolkit")
+    try:
+        OmegaConf.update(node, key, read(key, value), merge=True)
+    except Exception as error:  # Hydra and OmegaConf raise ValueError, AttributeError and their own for mistakes
+        shown = unquoted(value) if isinstance(value, str) else value
+        raise UserError(explain(where, node, key, shown, key_types(catalogue.command)[key], catalogue)) from error
 
 
-def _show_groups(command: str) -> None:
-    """Register the schemas of the options that a command composes, and take the others out of Hydra's sight.
+def _parse(key: str, text: str) -> Any:
+    """The value of an override in Hydra's grammar.
 
-    Else `svt embed model=x` would choose the option x of the group of that name, as with the files (``command_dir``).
+    Raises:
+        ValueError: several values; an error of Hydra's: malformed.
     """
-    from hydra.core.config_store import ConfigStore
+    from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    store, groups = ConfigStore.instance(), config_groups(command)
-    for (group, option), schema in GROUP_SCHEMAS.items():
-        if group in groups:
-            store.store(group=group, name=f"{option}_schema", node=schema, provider="svtoolkit")
-        else:
-            store.repo.pop(group, None)
+    override = OverridesParser.create().parse_override(f"{key}={text}")
+    if override.is_sweep_override():
+        raise ValueError("several values")
+    return override.value()
+
+
+def _text(value: str) -> str:
+    """A value that is text, without its quotes and what they protect."""
+    if unquoted(value) == value:
+        return value
+    try:
+        return str(_parse("text", value))
+    except Exception:  # malformed, which is said where it is assigned
+        return unquoted(value)
+
+
+def _as_it_stands(annotation: str, value: str) -> str:
+    """Quote the value of a text key: Hydra would read 2024_01 as the number 202401 and a,b as two runs."""
+    special = value == "null" or unquoted(value) != value or "${" in value
+    return quote(value) if is_text(annotation) and not special else value

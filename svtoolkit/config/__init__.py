@@ -1,8 +1,7 @@
-"""The schema of conf/: one dataclass a configuration node.
+"""Every setting of every command: the field of a dataclass is the one home of its default, its type and its help.
 
-A key that stands in no dataclass, or a value of another type, is refused before anything runs. Defaults are those of
-conf/, so that a dataclass built in Python is what `svt` would compose. The YAML is what explains the keys to users.
-This module imports neither torch nor Hydra, so that `svt --help` stays instant.
+A key that stands in no dataclass, or a value of another type, is refused before anything runs; a dataclass built in
+Python is what `svt` would compose. This package imports neither torch nor Hydra, so that `svt --help` stays instant.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from svtoolkit.config.commands import (
     ConvertConfig,
     EmbedConfig,
     EvaluateConfig,
-    MemoryCommandConfig,
+    MemoryPredictionConfig,
     ModelsConfig,
     PrepareConfig,
     ReportConfig,
@@ -24,7 +23,7 @@ from svtoolkit.config.commands import (
     ValidateConfig,
     VerifyConfig,
 )
-from svtoolkit.config.required import REQUIRED
+from svtoolkit.config.setting import REQUIRED, setting
 from svtoolkit.config.training import (
     AdamW8bitConfig,
     AdamWConfig,
@@ -32,7 +31,7 @@ from svtoolkit.config.training import (
     FeaturesConfig,
     LossConfig,
     MarginScheduleConfig,
-    MemoryConfig,
+    MemoryStrategyConfig,
     ModelConfig,
     OptimConfig,
     ResNetConfig,
@@ -46,7 +45,6 @@ from svtoolkit.config.training import (
 )
 
 __all__ = [
-    "GROUP_SCHEMAS",
     "REQUIRED",
     "SCHEMAS",
     "AdamW8bitConfig",
@@ -60,8 +58,8 @@ __all__ = [
     "FeaturesConfig",
     "LossConfig",
     "MarginScheduleConfig",
-    "MemoryCommandConfig",
-    "MemoryConfig",
+    "MemoryPredictionConfig",
+    "MemoryStrategyConfig",
     "ModelConfig",
     "ModelsConfig",
     "OptimConfig",
@@ -79,6 +77,7 @@ __all__ = [
     "ValidateConfig",
     "ValidationConfig",
     "VerifyConfig",
+    "setting",
 ]
 
 SCHEMAS: dict[str, type[Any]] = {
@@ -94,16 +93,7 @@ SCHEMAS: dict[str, type[Any]] = {
     "evaluate": EvaluateConfig,
     "report": ReportConfig,
     "verify": VerifyConfig,
-    "memory": MemoryCommandConfig,
+    "memory": MemoryPredictionConfig,
     "models": ModelsConfig,
 }
 """Command -> schema of its configuration."""
-
-GROUP_SCHEMAS: dict[tuple[str, str], type[Any]] = {
-    ("optim", "sgd"): SGDConfig,
-    ("optim", "adamw"): AdamWConfig,
-    ("optim", "sgd_8bit"): SGD8bitConfig,
-    ("optim", "adamw_8bit"): AdamW8bitConfig,
-    **{("model", f"resnet{layers}"): ResNetConfig for layers in (10, 18, 34, 50, 101, 152, 221, 293)},
-}
-"""(group, option) -> schema, where an option has keys that others of its group lack."""

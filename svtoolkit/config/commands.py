@@ -1,252 +1,230 @@
-"""Schemas of the commands beside `svt train`."""
+"""Settings of the commands beside `svt train`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from svtoolkit.config.required import REQUIRED
+from svtoolkit.config.setting import REQUIRED, setting
 from svtoolkit.config.training import (
     LossConfig,
-    MemoryConfig,
+    MemoryStrategyConfig,
     ModelConfig,
     OptimConfig,
     ResNetConfig,
     SGDConfig,
 )
 
+ROOT = "folder that relative paths of wav.scp are taken from"
+CHANNEL = "channel of multi-channel files, counted from 0; null: such files are an error"
+RESAMPLE = "convert files of another rate instead of refusing them"
+MAX_BAD = "share of the utterances that may be left out for bad audio; any above 0 allows one"
+
 
 @dataclass
 class PrepareConfig:
-    """`svt prepare`."""
+    """`svt prepare`: a Kaldi data directory of a corpus."""
 
-    corpus: str = REQUIRED
-    """synthetic, kaldi, folders, librispeech, voxceleb1, voxceleb2, musan, rirs_noises or cnceleb."""
-    source: list[str] = field(default_factory=list)
-    """Folder(s) of the corpus; several kaldi directories are joined."""
-    out: str = REQUIRED
-    """Data directory to write; with a split: parent of train/ and eval/."""
-    root: str | None = None
-    part: str = "all"
-    """VoxCeleb and CN-Celeb: all, dev or test."""
-    trials: list[str] = field(default_factory=list)
-    """VoxCeleb1: official trial lists."""
-    other_trials: bool = False
-    """VoxCeleb1: take trial lists that are not the official ones."""
-    jobs: int = 1
-    max_bad: float = 0.0
-    """Share of the files that may be left out because they cannot be read or are cut off."""
-    seed: int = 0
-    eval_speakers: int = 0
-    """Speakers split off into out/eval (synthetic: of the speakers made); 0: no split."""
-    draw_trials: bool = False
-    """Without a split: draw a trial list where the source brings none."""
-    speakers: int = 60
-    """Synthetic corpus: speakers made."""
-    utterances_per_speaker: int = 20
-    """Synthetic corpus: utterances of each."""
-    sample_rate: int = 16000
-    """Synthetic corpus: Hz."""
-    targets_per_speaker: int = 45
-    """Ceiling on the target trials of one evaluation speaker."""
+    corpus: str = setting(
+        REQUIRED,
+        "synthetic, kaldi, folders (one a speaker), librispeech, voxceleb1, voxceleb2, musan, rirs_noises, cnceleb",
+    )
+    source: list[str] = setting(
+        [], "folder(s) of the corpus; several kaldi directories are joined; synthetic needs none"
+    )
+    out: str = setting(REQUIRED, "data directory to write; with a split: parent of train/ and eval/")
+    root: str | None = setting(None, "kaldi: folder that relative paths are taken from")
+    part: str = setting("all", "voxceleb1, voxceleb2, cnceleb: all, dev (to train on) or test")
+    trials: list[str] = setting(
+        [], "voxceleb1: official trial lists, .txt or .gz, such as veri_test2.txt, which becomes trials_O"
+    )
+    other_trials: bool = setting(False, "voxceleb1: take trial lists of that form that are not the official ones")
+    jobs: int = setting(1, "parallel workers")
+    max_bad: float = setting(0.0, "share of the files that may be left out because they cannot be read or are cut off")
+    seed: int = setting(0, "random numbers of the split, the trials and the synthetic speakers")
+    eval_speakers: int = setting(
+        0, "speakers split off into out/eval, with trials; 0: no split (synthetic: at least 2)"
+    )
+    draw_trials: bool = setting(False, "without a split: draw a trial list where the source brings none")
+    speakers: int = setting(60, "synthetic: speakers made, those of the evaluation included")
+    utterances_per_speaker: int = setting(20, "synthetic: utterances of each")
+    sample_rate: int = setting(16000, "synthetic: Hz")
+    targets_per_speaker: int = setting(45, "ceiling on the target trials of one evaluation speaker")
 
 
 @dataclass
 class ArchivesConfig:
-    """`svt archives`."""
+    """`svt archives`: whether downloaded archives of VoxCeleb, MUSAN, RIRS_NOISES and CN-Celeb are whole (MD5)."""
 
-    folder: str = REQUIRED
-    """Where the archives were downloaded to."""
-    jobs: int = 1
+    folder: str = setting(REQUIRED, "where they were downloaded to, under the names that they are published by")
+    jobs: int = setting(1, "archives read at a time")
 
 
 @dataclass
 class ValidateConfig:
-    """`svt validate`."""
+    """`svt validate`: every fault of a data directory, or a repaired copy of it."""
 
-    data: str = REQUIRED
-    root: str | None = None
-    against: list[str] = field(default_factory=list)
-    """Directories that may share no speaker with it."""
-    sample_rate: int | None = None
-    channel: int | None = None
-    check_audio: bool = True
-    fix: str | None = None
-    """Folder that a repaired copy is written to."""
-    jobs: int = 1
+    data: str = setting(REQUIRED, "Kaldi data directory")
+    root: str | None = setting(None, ROOT)
+    against: list[str] = setting([], "other directories that may share no speaker with it (train against eval)")
+    sample_rate: int | None = setting(None, "Hz that all audio must have; null: any, but one")
+    channel: int | None = setting(None, "channel of multi-channel files, counted from 0; null: such files are a fault")
+    check_audio: bool = setting(True, "open and decode every file; false: tables only")
+    fix: str | None = setting(None, "folder that a repaired copy is written to")
+    jobs: int = setting(1, "parallel readers")
 
 
 @dataclass
 class ConvertConfig:
-    """`svt convert`."""
+    """`svt convert`: a data directory whose audio, m4a included, is decoded once, to mono 16-bit files."""
 
-    source: str = REQUIRED
-    out: str = REQUIRED
-    root: str | None = None
-    format: str = "flac"
-    """flac or wav."""
-    sample_rate: int = 16000
-    channel: int | None = None
-    jobs: int = 1
-    max_bad: float = 0.001
-    """Share of the utterances that may be left out for bad audio."""
-
-
-@dataclass
-class AverageConfig:
-    """`svt average`."""
-
-    exp_dir: str = REQUIRED
-    num: int = 10
-    """Checkpoints averaged."""
-    choose: str = "last"
-    """last or best (by validation EER)."""
-    out: str | None = None
-    """Released model; None: <exp_dir>/model."""
-
-
-@dataclass
-class EmbedConfig:
-    """`svt embed`."""
-
-    model: str = REQUIRED
-    data: str = REQUIRED
-    out: str = REQUIRED
-    """Writes <out>.ark and <out>.scp."""
-    root: str | None = None
-    channel: int | None = None
-    resample: bool = False
-    device: str = "auto"
-    precision: str = "fp32"
-    threads: int | None = None
-    batch_size: int = 32
-    """Utterances of equal length that go together at most."""
-    num_workers: int = 1
-
-
-@dataclass
-class ScoreConfig:
-    """`svt score`."""
-
-    trials: str = REQUIRED
-    embeddings: str = REQUIRED
-    """scp written by `svt embed`."""
-    out: str = REQUIRED
-    normalisation: str = "none"
-    """none, s-norm or as-norm."""
-    cohort: str | None = None
-    """scp of the cohort's embeddings."""
-    cohort_utt2spk: str | None = None
-    """Speakers of the cohort: one mean vector each."""
-    utt2spk: str | None = None
-    """Speakers of the trials: refused where they overlap the cohort's."""
-    top_n: int = 300
-    subtract_mean: bool = False
-    """Subtract the cohort's mean embedding first."""
-    allow_missing: bool = False
-    """Leave out trials whose embedding is missing instead of stopping."""
-
-
-@dataclass
-class EvaluateConfig:
-    """`svt evaluate`."""
-
-    scores: str = REQUIRED
-    trials: str = REQUIRED
-    out: str | None = None
-    """result.json; None: <scores>.json."""
-    name: str | None = None
-    """Name in the report; None: that of the score file's folder."""
-    utt2spk: str | None = None
-    """Speakers of the trials: needed for the bootstrap interval."""
-    resamples: int = 1000
-    confidence: float = 0.95
-    seed: int = 0
-    store_threshold: str | None = None
-    """Released model that gets the EER threshold."""
-    allow_missing: bool = False
-
-
-@dataclass
-class ReportConfig:
-    """`svt report`."""
-
-    results: list[str] = field(default_factory=list)
-    """Files written by `svt evaluate`."""
-    out: str = REQUIRED
-    exp_dir: str | None = None
-    """Run whose history and config are shown."""
-    model: str | None = None
-
-
-@dataclass
-class VerifyConfig:
-    """`svt verify`."""
-
-    model: str = REQUIRED
-    enrol: str = REQUIRED
-    test: str = REQUIRED
-    device: str = "auto"
-    threshold: float | None = None
-    """Decision threshold; None: the one stored with the model."""
-    channel: int | None = None
-    resample: bool = False
-
-
-@dataclass
-class MemoryCommandConfig:
-    """`svt memory`."""
-
-    frames: int = 200
-    batch_size: int = 64
-    """Utterances that are in memory at once, on each device."""
-    devices: int = 1
-    """That train together, of which this is the memory of one."""
-    precision: str = "fp32"
-    num_classes: int = 17982
-    """Training speakers x speeds."""
-    num_bins: int = 80
-    channels_last: bool = True
-    budget_gib: float = 11.0
-    """Memory that the largest batch is to fit in."""
-    device: str = "auto"
-    """auto or cpu: foreseen without arithmetic; cuda: run there."""
-    format: str = "table"
-    """table or json."""
-    model: ModelConfig = field(default_factory=ResNetConfig)
-    memory: MemoryConfig = field(default_factory=MemoryConfig)
-    loss: LossConfig = field(default_factory=LossConfig)
-    optim: OptimConfig = field(default_factory=SGDConfig)
-
-
-@dataclass
-class ModelsConfig:
-    """`svt models`."""
-
-    names: list[str] = field(default_factory=list)
-    """Names or patterns such as revnet*; none: all."""
-    frames: int = 200
-    num_bins: int = 80
-    format: str = "table"
-    """table or json."""
+    source: str = setting(REQUIRED, "Kaldi data directory")
+    out: str = setting(
+        REQUIRED, "data directory to write, audio in out/audio; what a stopped run left there is resumed"
+    )
+    root: str | None = setting(None, ROOT)
+    format: str = setting("flac", "flac or wav")
+    sample_rate: int = setting(16000, "Hz of the files; audio of another rate is converted")
+    channel: int | None = setting(None, "channel of multi-channel files, counted from 0; null: such files are bad")
+    jobs: int = setting(1, "processes")
+    max_bad: float = setting(0.001, MAX_BAD)
 
 
 @dataclass
 class ShardConfig:
-    """`svt shard`."""
+    """`svt shard`: a data directory whose audio lies in tar shards (WebDataset layout), found by offset."""
 
-    data: str = REQUIRED
-    out: str = REQUIRED
-    root: str | None = None
-    per_shard: int = 1000
-    """Utterances of a shard."""
-    format: str = "flac"
-    """flac or original."""
-    sample_rate: int | None = None
-    channel: int | None = None
-    resample: bool = False
-    order: str = "shuffled"
-    """shuffled or sorted."""
-    seed: int = 0
-    max_bad: float = 0.001
-    """Share of the utterances that may be left out for bad audio."""
-    jobs: int = 1
+    data: str = setting(REQUIRED, "Kaldi data directory")
+    out: str = setting(REQUIRED, "data directory of the shards; what a stopped run left there is resumed")
+    root: str | None = setting(None, ROOT)
+    per_shard: int = setting(1000, "utterances of a shard")
+    format: str = setting("flac", "flac (16 bits; segments are cut out) or original (whole files as they are)")
+    sample_rate: int | None = setting(None, "Hz that all audio must have; null: each file keeps its own")
+    channel: int | None = setting(
+        None, "flac: channel of multi-channel files, counted from 0; null: such files cannot be used"
+    )
+    resample: bool = setting(False, "flac: convert files of another rate instead of leaving them out")
+    order: str = setting("shuffled", "shuffled: any few shards hold many speakers; sorted: by utterance id")
+    seed: int = setting(0, "of the shuffled order")
+    max_bad: float = setting(0.001, MAX_BAD)
+    jobs: int = setting(1, "processes")
+
+
+@dataclass
+class AverageConfig:
+    """`svt average`: mean of the weights of several epochs as a released model (model.safetensors + model.yaml)."""
+
+    exp_dir: str = setting(REQUIRED, "run of svt train")
+    num: int = setting(10, "epochs averaged; where fewer are kept, all of them")
+    choose: str = setting("last", "last epochs, or best by validation EER")
+    out: str | None = setting(None, "folder of the released model; null: <exp_dir>/model")
+
+
+@dataclass
+class EmbedConfig:
+    """`svt embed`: embeddings of whole utterances as Kaldi ark/scp."""
+
+    model: str = setting(REQUIRED, "released model")
+    data: str = setting(REQUIRED, "Kaldi data directory")
+    out: str = setting(REQUIRED, "writes <out>.ark, <out>.scp and, with settings and failures, <out>.yaml")
+    root: str | None = setting(None, ROOT)
+    channel: int | None = setting(None, CHANNEL)
+    resample: bool = setting(False, RESAMPLE)
+    device: str = setting("auto", "auto, cpu or cuda")
+    precision: str = setting("fp32", "fp32, bf16 or fp16 (autocast)")
+    threads: int | None = setting(None, "CPU threads of the arithmetic; null: torch's choice")
+    batch_size: int = setting(32, "utterances of equal length that go together at most")
+    num_workers: int = setting(1, "reading threads")
+
+
+@dataclass
+class ScoreConfig:
+    """`svt score`: scores of trials, `enrol test score` a line."""
+
+    trials: str = setting(REQUIRED, "`enrol test target|nontarget`")
+    embeddings: str = setting(REQUIRED, "scp of svt embed")
+    out: str = setting(REQUIRED, "score file; its settings go to <out>.yaml")
+    normalisation: str = setting("none", "none (cosine), s-norm or as-norm")
+    cohort: str | None = setting(None, "scp of the cohort's embeddings (usually the training set's)")
+    cohort_utt2spk: str | None = setting(None, "speakers of the cohort: one mean vector each")
+    utt2spk: str | None = setting(None, "speakers of the trials: refused where they overlap the cohort's")
+    top_n: int = setting(300, "as-norm: closest cohort speakers taken; an error where the cohort has fewer")
+    subtract_mean: bool = setting(False, "subtract the mean embedding of the cohort first")
+    allow_missing: bool = setting(False, "leave out trials whose embedding is missing instead of stopping")
+
+
+@dataclass
+class EvaluateConfig:
+    """`svt evaluate`: EER, minDCF, Cllr, minCllr and a bootstrap interval of a score file."""
+
+    scores: str = setting(REQUIRED, "score file")
+    trials: str = setting(REQUIRED, "trial list of the score file")
+    out: str | None = setting(None, "result file; null: <scores>.json")
+    name: str | None = setting(None, "name of the evaluation in the report; null: that of the score file's folder")
+    utt2spk: str | None = setting(None, "speakers of the trials; without it there is no interval")
+    resamples: int = setting(1000, "bootstrap resamples of the speakers; 0: no interval")
+    confidence: float = setting(0.95, "of the bootstrap interval: share of resamples within it")
+    seed: int = setting(0, "of the bootstrap's random numbers")
+    store_threshold: str | None = setting(None, "released model that gets the EER threshold (plain cosine scores only)")
+    allow_missing: bool = setting(False, "accept a score file that lacks trials of the list")
+
+
+@dataclass
+class ReportConfig:
+    """`svt report`: result.json, figures and one page that opens offline."""
+
+    results: list[str] = setting([], "files of svt evaluate")
+    out: str = setting(REQUIRED, "folder of the report")
+    exp_dir: str | None = setting(None, "run whose learning curves and configuration are shown")
+    model: str | None = setting(None, "released model whose facts are shown")
+
+
+@dataclass
+class VerifyConfig:
+    """`svt verify`: score and decision for two recordings."""
+
+    model: str = setting(REQUIRED, "released model")
+    enrol: str = setting(REQUIRED, "audio file")
+    test: str = setting(REQUIRED, "audio file")
+    device: str = setting("auto", "auto, cpu or cuda")
+    threshold: float | None = setting(
+        None, "decision threshold on the cosine; null: the EER threshold stored with the model"
+    )
+    channel: int | None = setting(None, CHANNEL)
+    resample: bool = setting(False, RESAMPLE)
+
+
+@dataclass
+class MemoryPredictionConfig:
+    """`svt memory`: what a training step needs, by what it is for; predicted on fake tensors in a few seconds."""
+
+    frames: int = setting(200, "frames of a crop, 10 ms each")
+    batch_size: int = setting(
+        64, "crops in memory at once on a device: trainer.micro_batch, or its share of the whole batch"
+    )
+    devices: int = setting(1, "that train together; the memory is that of one. loss.shard=true: they share the classes")
+    precision: str = setting("fp32", "fp32, bf16 (autocast) or fp16 (autocast with loss scaling)")
+    num_classes: int = setting(17982, "training speakers x speeds: 3 x 5994 of VoxCeleb2")
+    num_bins: int = setting(80, "bins of the filter bank")
+    channels_last: bool = setting(True, "memory layout of the convolutions")
+    budget_gib: float = setting(
+        11.0, "GiB that the largest batch has to fit in; nothing is held back for context and workspace"
+    )
+    device: str = setting(
+        "auto",
+        "auto or cpu: predicted on fake tensors; cuda: the step is run there and the allocator's own peak shown, too",
+    )
+    format: str = setting("table", "table or json, on standard output")
+    model: ModelConfig = setting(ResNetConfig, "the network")
+    memory: MemoryStrategyConfig = setting(MemoryStrategyConfig, "what becomes of activations")
+    loss: LossConfig = setting(LossConfig, "the head over the training speakers")
+    optim: OptimConfig = setting(SGDConfig, "the optimizer")
+
+
+@dataclass
+class ModelsConfig:
+    """`svt models`: every network that model=... can choose, with its size, its work and its memory."""
+
+    names: list[str] = setting([], "networks, or patterns such as revnet*; none: all")
+    frames: int = setting(200, "frames of an utterance, 10 ms each")
+    num_bins: int = setting(80, "bins of the filter bank")
+    format: str = setting("table", "table or json, on standard output")

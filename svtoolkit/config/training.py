@@ -1,296 +1,319 @@
-"""Schema of `svt train`: a dataclass for every group of conf/ and for the whole."""
+"""Settings of `svt train`: a dataclass for every group and for the whole."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from svtoolkit.config.required import REQUIRED
+from svtoolkit.config.setting import REQUIRED, setting
+
+
+@dataclass
+class TrainDataConfig:
+    """Training speech and how crops are cut from it."""
+
+    train: str = setting(REQUIRED, "Kaldi data directory of the training speakers")
+    root: str | None = setting(
+        None,
+        "folder that relative paths are taken from (shards: or URL); null: the working directory (shards: that of the "
+        "data)",
+    )
+    source: str | None = setting(
+        None, "files (wav.scp) or shards (shards.scp, by svt shard); null: files where there is wav.scp"
+    )
+    cache_dir: str | None = setting(
+        None, "shards at a URL: local folder that each is streamed into once; null: shards are local"
+    )
+    cache_gib: float = setting(50.0, "GiB that cache_dir may hold; what was used longest ago is deleted first")
+    shuffle_shards: int | None = setting(
+        None, "shards whose utterances are shuffled together; null: all (a cache should hold them)"
+    )
+    channel: int | None = setting(None, "channel of multi-channel files, counted from 0; null: such files are an error")
+    resample: bool = setting(
+        False, "true: convert files of another rate to features.sample_rate; false: they are an error"
+    )
+    crop_frames: int = setting(200, "length of a training crop in frames (200 frames of 25/10 ms: 32240 samples)")
+    speeds: list[float] = setting(
+        [1.0, 0.9, 1.1], "speed factors; every factor makes new classes of all speakers (3 factors: classes x 3)"
+    )
+    min_seconds: float = setting(0.5, "shorter utterances are left out, and counted in the log")
+    num_workers: int = setting(1, "loader processes; 0: load in the main process; the numbers do not depend on it")
 
 
 @dataclass
 class FeaturesConfig:
-    """Log-mel filter bank; part of a model's released form."""
+    """Kaldi-compatible log-mel filter bank; stored with the released model and used by every command."""
 
-    backend: str = "torch"
-    """torch or torchaudio."""
-    sample_rate: int = 16000
-    """Hz; audio of another rate is refused (or converted, see data.resample)."""
-    num_bins: int = 80
-    frame_length_ms: float = 25.0
-    frame_shift_ms: float = 10.0
-    window: str = "hamming"
-    """hamming, povey, hanning or rectangular."""
-    preemphasis: float = 0.97
-    low_freq: float = 20.0
-    """Hz."""
-    high_freq: float = 0.0
-    """Hz; 0 or below: offset from the Nyquist frequency."""
-    int16_scale: bool = True
-    """Multiply samples by 32768 first, as WeSpeaker does."""
-    remove_mean: bool = True
-    """Subtract the mean over time of the crop or utterance."""
+    backend: str = setting(
+        "torch", "torch: own code on the training device; torchaudio: where torchaudio can be imported"
+    )
+    sample_rate: int = setting(16000, "Hz")
+    num_bins: int = setting(80, "mel filters")
+    frame_length_ms: float = setting(25.0, "window, milliseconds")
+    frame_shift_ms: float = setting(10.0, "step from frame to frame, milliseconds")
+    window: str = setting("hamming", "hamming (WeSpeaker), povey (Kaldi, 3D-Speaker), hanning or rectangular")
+    preemphasis: float = setting(0.97, "y[t] = x[t] - preemphasis x[t-1]")
+    low_freq: float = setting(20.0, "lower edge of the first filter, Hz")
+    high_freq: float = setting(0.0, "upper edge of the last filter, Hz; 0 or below: offset from the Nyquist frequency")
+    int16_scale: bool = setting(True, "multiply samples in [-1, 1] by 32768 first, as Kaldi and WeSpeaker do")
+    remove_mean: bool = setting(True, "subtract the mean over time of the crop or utterance")
 
 
 @dataclass
 class ModelConfig:
     """The speaker embedding network: what all have in common, and all that most have."""
 
-    name: str = REQUIRED
-    """A name of `svtoolkit.models.list_models()`."""
-    embedding_dim: int = 256
+    name: str = setting(REQUIRED, "network; choose with model=... (`svt models` lists them)")
+    embedding_dim: int = setting(256, "size of the speaker embedding")
 
 
 @dataclass
 class ResNetConfig(ModelConfig):
-    name: str = "resnet34"
-    base_width: int | None = None
-    """Channels of the first stage; None: as published."""
+    """A ResNet."""
+
+    name: str = setting("resnet34", "network; choose with model=... (`svt models` lists them)")
+    base_width: int | None = setting(None, "channels of the first stage; null: as published (32; resnet10: 16)")
 
 
 @dataclass
-class MemoryConfig:
+class MemoryStrategyConfig:
     """What becomes of activations between forward and backward pass."""
 
-    strategy: str = "auto"
-    """auto, store or reversible."""
-    exact: bool = True
-    """Exact arithmetic in reversible stages: gradients are those of stored activations, bit for bit."""
-    exact_bits: int = 14
-    """Exact streams are multiples of 2**-exact_bits and hold values below 2**(24 - exact_bits)."""
+    strategy: str = setting(
+        "auto",
+        "store: kept by autograd; reversible: recomputed from the output of each reversible stage; auto: reversible "
+        "where the network is; choose with memory=...",
+    )
+    exact: bool = setting(
+        True, "exact arithmetic in reversible stages: the gradients are those of stored activations, bit for bit"
+    )
+    exact_bits: int = setting(
+        14, "exact streams are multiples of 2**-exact_bits and hold values below 2**(24 - exact_bits)"
+    )
 
 
 @dataclass
 class LossConfig:
     """Classification head over the training speakers."""
 
-    name: str = "aam"
-    """aam, am or softmax."""
-    margin: float = 0.2
-    """Radians for aam, cosine for am; unused by softmax."""
-    scale: float = 32.0
-    shard: bool = False
-    """Spread the classes over all devices."""
+    name: str = setting(
+        "aam",
+        "aam (ArcFace: cos(theta + margin)), am (CosFace: cos(theta) - margin) or softmax (a linear layer with bias); "
+        "choose with loss=...",
+    )
+    margin: float = setting(
+        0.2, "radians (aam) or cosine (am), reached when the margin schedule has run; softmax: must be 0"
+    )
+    scale: float = setting(32.0, "cosines are multiplied by it before the softmax; softmax: must be 1")
+    shard: bool = setting(False, "true: the classes are sharded over all devices, for very many speakers")
 
 
 @dataclass
 class MarginScheduleConfig:
     """How the margin grows to loss.margin."""
 
-    name: str = "exponential"
-    """constant, linear or exponential."""
-    initial: float = 0.0
-    start_epoch: float = 19.0
-    """Epochs after which the growth begins."""
-    end_epoch: float = 39.0
-    """Epochs after which the margin is loss.margin."""
+    name: str = setting(
+        "exponential",
+        "shape of the ramp: exponential (WeSpeaker's: fast at first, within 0.1 % of loss.margin at its end), linear "
+        "or constant (none); choose with margin_schedule=...",
+    )
+    initial: float = setting(0.0, "margin before the ramp; constant: must be 0")
+    start: float = setting(
+        19 / 150, "share of the run after which the ramp begins (WeSpeaker: 19 of 150 epochs); constant: must be 0"
+    )
+    end: float = setting(
+        39 / 150, "share of the run after which the margin is loss.margin (WeSpeaker: 39 of 150); constant: must be 0"
+    )
 
 
 @dataclass
 class OptimConfig:
     """What all optimizers share."""
 
-    name: str = REQUIRED
-    lr: float = REQUIRED  # type: ignore[assignment]  # the YAML of the group gives it
-    """Peak learning rate at the effective batch; never rescaled."""
-    weight_decay: float = 0.0
+    name: str = setting(REQUIRED, "optimizer; choose with optim=...")
+    lr: float = setting(REQUIRED, "peak learning rate at the effective batch; never rescaled")
+    weight_decay: float = setting(0.0, "on every parameter")
 
 
 @dataclass
 class SGDConfig(OptimConfig):
-    name: str = "sgd"
-    lr: float = 0.4
-    weight_decay: float = 1e-4
-    momentum: float = 0.9
-    nesterov: bool = True
+    """SGD with Nesterov momentum, the optimizer of the ResNet recipes."""
+
+    name: str = setting("sgd", "optimizer; choose with optim=...")
+    lr: float = setting(
+        0.4, "peak learning rate at the effective batch of 256 (0.1 at 64, as WeSpeaker); never rescaled"
+    )
+    weight_decay: float = setting(1e-4, "L2, on every parameter")
+    momentum: float = setting(0.9, "share of the last update that is kept")
+    nesterov: bool = setting(True, "true: the gradient is taken as if one step of momentum ahead")
 
 
 @dataclass
 class AdamWConfig(OptimConfig):
-    name: str = "adamw"
-    lr: float = 1e-3
-    weight_decay: float = 0.05
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-8
+    """AdamW, the optimizer of the DF-ResNet recipes."""
+
+    name: str = setting("adamw", "optimizer; choose with optim=...")
+    lr: float = setting(1e-3, "peak learning rate at the effective batch; never rescaled")
+    weight_decay: float = setting(0.05, "decoupled, on every parameter")
+    beta1: float = setting(0.9, "decay of the first moment")
+    beta2: float = setting(0.999, "decay of the second moment")
+    eps: float = setting(1e-8, "added to the root of the second moment")
+
+
+BLOCK_SIZE = "values of the state that share a scale; bitsandbytes has 256 alone"
+MIN_8BIT_SIZE = "parameters with fewer values (BatchNorm, biases) keep float32 state"
+BACKEND = "torch, bitsandbytes, or auto: bitsandbytes if it is installed and honours all settings on CUDA"
 
 
 @dataclass
 class SGD8bitConfig(SGDConfig):
-    name: str = "sgd_8bit"
-    block_size: int = 2048
-    """Values of the state that share a scale."""
-    min_8bit_size: int = 4096
-    """Parameters with fewer values keep float32 state."""
-    backend: str = "auto"
-    """auto, torch or bitsandbytes."""
+    """SGD with a momentum of one byte a value instead of four: the state is quantised in blocks."""
+
+    name: str = setting("sgd_8bit", "optimizer; choose with optim=...")
+    block_size: int = setting(2048, BLOCK_SIZE)
+    min_8bit_size: int = setting(4096, MIN_8BIT_SIZE)
+    backend: str = setting("auto", BACKEND)
 
 
 @dataclass
 class AdamW8bitConfig(AdamWConfig):
-    name: str = "adamw_8bit"
-    block_size: int = 2048
-    """Values of the state that share a scale."""
-    min_8bit_size: int = 4096
-    """Parameters with fewer values keep float32 state."""
-    backend: str = "auto"
-    """auto, torch or bitsandbytes."""
+    """AdamW with moments of one byte a value each instead of four: the state is quantised in blocks."""
+
+    name: str = setting("adamw_8bit", "optimizer; choose with optim=...")
+    block_size: int = setting(2048, BLOCK_SIZE)
+    min_8bit_size: int = setting(4096, MIN_8BIT_SIZE)
+    backend: str = setting("auto", BACKEND)
 
 
 @dataclass
 class ScheduleConfig:
     """Learning rate over optimizer steps."""
 
-    name: str = "exponential"
-    """exponential, cosine or one_cycle."""
-    warmup_epochs: float = 6.0
-    """Epochs of the linear rise (one_cycle: of the cosine rise) to optim.lr."""
-    initial_lr: float = 0.0
-    """Rate at step 0 where there is a warm-up."""
-    final_lr: float = 2e-4
-    """Rate at the last step."""
-
-
-@dataclass
-class TrainDataConfig:
-    """Where training speech comes from and how crops are cut."""
-
-    train: str = REQUIRED
-    """Kaldi data directory."""
-    root: str | None = None
-    """Folder that relative paths of wav.scp (shards: folder or URL that shards) are taken from."""
-    source: str | None = None
-    """files (wav.scp) or shards (shards.scp); None: files where there is wav.scp."""
-    cache_dir: str | None = None
-    """Folder that shards at a URL are kept in; None: shards are local."""
-    cache_gib: float = 50.0
-    """Most that it may hold."""
-    shuffle_shards: int | None = None
-    """Shards whose utterances are shuffled together; None: all."""
-    channel: int | None = None
-    resample: bool = False
-    crop_frames: int = 200
-    speeds: list[float] = field(default_factory=lambda: [1.0, 0.9, 1.1])
-    """Speed factors; each makes new classes of all speakers."""
-    min_seconds: float = 0.5
-    """Shorter utterances are left out of training."""
-    num_workers: int = 1
-    """Loader processes; 0 loads in the main one. The numbers do not depend on it."""
+    name: str = setting(
+        "exponential",
+        "shape of the curve: exponential (WeSpeaker's ExponentialDecrease), cosine (half of one) or one_cycle (cosine "
+        "rise, cosine fall: Smith & Topin 2019); choose with schedule=...",
+    )
+    warmup: float = setting(
+        0.04,
+        "share of the run in which the rate rises to optim.lr, linearly (one_cycle: as a cosine); WeSpeaker: 6 of 150 "
+        "epochs",
+    )
+    start_factor: float = setting(0.0, "factor of optim.lr at step 0 where there is a warm-up")
+    end_factor: float = setting(5e-4, "factor of optim.lr at the last step")
 
 
 @dataclass
 class AugmentConfig:
-    """Random changes of a training crop."""
+    """Random changes of a training crop; every draw is a function of (seed, epoch, utterance)."""
 
-    dither: float = 1.0
-    """Standard deviation of white noise, in 16-bit units."""
-    spec_probability: float = 0.6
-    """Share of crops that get SpecAug masks."""
-    time_masks: int = 1
-    time_width: int = 10
-    """Widest time mask, frames."""
-    freq_masks: int = 1
-    freq_width: int = 8
-    """Widest frequency mask, bins."""
-    noise: str | None = None
-    """Data directory whose speakers are noise, music and speech; None: no noise."""
-    reverberation: str | None = None
-    """Data directory of room impulse responses; None: no reverberation."""
-    device: str = "worker"
-    """Where noise and rooms are computed: worker (loader process) or batch (training device)."""
-    probability: float = 0.6
-    """Share of crops that noise, room, gain or telephone change at all."""
-    only_noise_weight: float = 1.0
-    """Of those, in proportion: noise alone, ..."""
-    only_reverberation_weight: float = 1.0
-    """... a room alone, ..."""
-    both_weight: float = 1.0
-    """... both."""
-    noise_weight: float = 1.0
-    """What is mixed in, in proportion: noise, ..."""
-    music_weight: float = 1.0
-    """... music, ..."""
-    babble_weight: float = 1.0
-    """... several talkers."""
-    noise_snr: list[float] = field(default_factory=lambda: [0.0, 15.0])
-    """Lowest and highest signal-to-noise ratio, dB."""
-    music_snr: list[float] = field(default_factory=lambda: [5.0, 15.0])
-    babble_snr: list[float] = field(default_factory=lambda: [10.0, 30.0])
-    babble_talkers: list[int] = field(default_factory=lambda: [3, 7])
-    """Fewest and most talkers of a babble."""
-    gain: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    """Lowest and highest gain of changed crops, dB."""
-    telephone_probability: float = 0.0
-    """Share of changed crops that go through a G.711 telephone line."""
+    dither: float = setting(1.0, "standard deviation of white noise in 16-bit units; never applied outside training")
+    spec_probability: float = setting(0.6, "share of crops that get SpecAug's masks")
+    time_masks: int = setting(1, "masks along time")
+    time_width: int = setting(10, "widest of them, frames (width drawn from 0 to this)")
+    freq_masks: int = setting(1, "masks along frequency")
+    freq_width: int = setting(8, "widest of them, bins")
+    noise: str | None = setting(
+        None,
+        "data directory whose speakers are noise, music and speech (`svt prepare corpus=musan`); null: no noise",
+    )
+    reverberation: str | None = setting(
+        None, "data directory of room impulse responses (`svt prepare corpus=rirs_noises`); null: no reverberation"
+    )
+    device: str = setting(
+        "worker", "where noise and reverberation are computed: worker (loader process) or batch (training device)"
+    )
+    probability: float = setting(0.6, "share of crops that noise, reverberation, gain or telephone change at all")
+    only_noise_weight: float = setting(1.0, "of those, in proportion: noise alone,")
+    only_reverberation_weight: float = setting(1.0, "reverberation alone,")
+    both_weight: float = setting(1.0, "both (WeSpeaker: 0)")
+    noise_weight: float = setting(1.0, "what is mixed in, in proportion: noise,")
+    music_weight: float = setting(1.0, "music,")
+    babble_weight: float = setting(1.0, "several talkers")
+    noise_snr: list[float] = setting([0.0, 15.0], "dB of speech over noise, drawn uniformly")
+    music_snr: list[float] = setting([5.0, 15.0], "dB of speech over music")
+    babble_snr: list[float] = setting([10.0, 30.0], "dB of speech over babble")
+    babble_talkers: list[int] = setting([3, 7], "fewest and most (WeSpeaker: [1, 1])")
+    gain: list[float] = setting([0.0, 0.0], "dB, lowest and highest, of crops that are changed")
+    telephone_probability: float = setting(
+        0.0, "share of changed crops that pass a telephone line (G.711, 300 to 3400 Hz)"
+    )
 
 
 @dataclass
 class ValidationConfig:
-    """Held-out training speakers, scored on fixed trials."""
+    """Training speakers held out of training and scored on fixed trials; never the evaluation set."""
 
-    speakers: int = 20
-    """Number of speakers held out of training; 0 turns validation off."""
-    targets_per_speaker: int = 10
-    every_epochs: int = 1
+    speakers: int = setting(
+        20, "held-out speakers (drawn by the seed among those with two utterances); 0: no validation"
+    )
+    targets_per_speaker: int = setting(
+        10, "ceiling on the target trials of one speaker; as many non-target trials are drawn"
+    )
+    every_epochs: int = setting(1, "epochs from one validation to the next")
 
 
 @dataclass
 class TrainerConfig:
-    """The loop."""
+    """The training loop."""
 
-    epochs: int = 150
-    batch_size: int = 256
-    """EFFECTIVE batch: crops an optimizer step sees."""
-    micro_batch: int | None = None
-    """Crops in memory at once on a device; None: its share of the batch."""
-    precision: str = "fp32"
-    """fp32, bf16 or fp16."""
-    device: str = "auto"
-    """auto, cpu or cuda."""
-    devices: int = 1
-    """Cards of this machine (CPU: processes) that share the batch."""
-    sync_batch_norm: bool = False
-    """BatchNorm over the crops of all devices."""
-    threads: int | None = None
-    """CPU threads of the arithmetic; None: torch's choice."""
-    gradient_clip: float | None = None
-    """Ceiling on the norm of the gradient."""
-    nonfinite_patience: int = 5
-    """Successive steps without a finite loss or gradient before the run ends."""
-    checkpoint_minutes: float = 10.0
-    checkpoint_steps: int = 0
-    """Also save every so many steps; 0: by time, epoch and signal alone."""
-    keep_states: int = 2
-    keep_last: int = 10
-    """Epochs whose weights are kept: the newest ..."""
-    keep_best: int = 1
-    """... and the best by validation EER."""
-    log_steps: int = 10
-    channels_last: bool = True
-    """Memory layout of the convolutions; left out where it fails (svtoolkit/planning/memory_layout.py)."""
-    deterministic: bool = True
-    """On CUDA: cuDNN's deterministic algorithms."""
+    epochs: int = setting(
+        50,
+        "one epoch: every (utterance, speed) once, rounded down to whole batches (50 at three speeds: WeSpeaker's 150)",
+    )
+    batch_size: int = setting(256, "EFFECTIVE batch: crops that one optimizer step sees")
+    micro_batch: int | None = setting(
+        None,
+        "most crops in memory at once on a device; the rest of its share is accumulated; null: as many as the GPU is "
+        "predicted to hold (CPU: all)",
+    )
+    precision: str = setting("fp32", "fp32, bf16 (autocast) or fp16 (autocast with loss scaling)")
+    device: str = setting("auto", "auto (cuda where there is one), cpu or cuda")
+    devices: int = setting(1, "GPUs of this machine that share the batch (device=cpu: processes); torchrun: leave at 1")
+    sync_batch_norm: bool = setting(False, "BatchNorm over the crops of all devices instead of one's own; CUDA")
+    threads: int | None = setting(None, "CPU threads of the arithmetic; null: torch's choice")
+    gradient_clip: float | None = setting(None, "ceiling on the norm of the gradient; null: none")
+    nonfinite_patience: int = setting(
+        5, "successive steps without finite loss and gradient (each skipped) that end the run"
+    )
+    checkpoint_minutes: float = setting(
+        10.0, "full state at least this often, and at each epoch's end and on SIGTERM/SIGINT"
+    )
+    checkpoint_steps: int = setting(0, "full state also every so many steps; 0: not by steps")
+    keep_states: int = setting(2, "newest full states kept: the older is the fall-back of the newer")
+    keep_last: int = setting(10, "epochs whose weights are kept for averaging: the newest ...")
+    keep_best: int = setting(1, "... and the best by validation EER")
+    log_steps: int = setting(10, "steps from one line of history and TensorBoard to the next")
+    channels_last: bool = setting(
+        True,
+        "memory layout of the convolutions: the faster one on CPUs and with autocast; left out for narrow networks on "
+        "a CPU",
+    )
+    deterministic: bool = setting(True, "on CUDA: cuDNN's deterministic algorithms, no benchmarking")
 
 
 @dataclass
 class TrainConfig:
-    """`svt train`."""
+    """`svt train`: a speaker embedding network, end to end."""
 
-    exp_dir: str = REQUIRED
-    seed: int = 42
-    resume: str = "auto"
-    """auto: go on where a run in exp_dir stopped; never: refuse an exp_dir that holds a run."""
-    init_from: str | None = None
-    """Released model, or exp_dir of a run, whose weights a new run begins with; None: random ones."""
-    init_head: str = "new"
-    """new, keep (the head of that run) or original_speakers (its classes of speed 1)."""
-    data: TrainDataConfig = field(default_factory=TrainDataConfig)
-    features: FeaturesConfig = field(default_factory=FeaturesConfig)
-    model: ModelConfig = field(default_factory=ResNetConfig)
-    memory: MemoryConfig = field(default_factory=MemoryConfig)
-    loss: LossConfig = field(default_factory=LossConfig)
-    margin_schedule: MarginScheduleConfig = field(default_factory=MarginScheduleConfig)
-    optim: OptimConfig = field(default_factory=SGDConfig)
-    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
-    augment: AugmentConfig = field(default_factory=AugmentConfig)
-    validation: ValidationConfig = field(default_factory=ValidationConfig)
-    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    exp_dir: str = setting(REQUIRED, "folder of this run: config.yaml, checkpoints/, logs/")
+    seed: int = setting(42, "same seed and data: same numbers, whatever the number of workers")
+    resume: str = setting(
+        "auto", "auto: resume the run that stopped in exp_dir; never: refuse an exp_dir that holds a run"
+    )
+    init_from: str | None = setting(
+        None, "weights that a new run begins with: a released model, or the exp_dir of a run; null: random ones"
+    )
+    init_head: str = setting(
+        "new", "with init_from: new; keep: the head of that run; cut: its classes of speed 1 alone"
+    )
+    data: TrainDataConfig = setting(TrainDataConfig, "training speech and crops")
+    features: FeaturesConfig = setting(FeaturesConfig, "the filter bank")
+    model: ModelConfig = setting(ResNetConfig, "the network")
+    memory: MemoryStrategyConfig = setting(MemoryStrategyConfig, "what becomes of activations")
+    loss: LossConfig = setting(LossConfig, "the head over the training speakers")
+    margin_schedule: MarginScheduleConfig = setting(MarginScheduleConfig, "how the margin grows")
+    optim: OptimConfig = setting(SGDConfig, "the optimizer")
+    schedule: ScheduleConfig = setting(ScheduleConfig, "the learning rate over steps")
+    augment: AugmentConfig = setting(AugmentConfig, "random changes of crops")
+    validation: ValidationConfig = setting(ValidationConfig, "held-out training speakers")
+    trainer: TrainerConfig = setting(TrainerConfig, "the training loop")

@@ -43,7 +43,7 @@ def build_optimizer(parameters: Iterable[nn.Parameter], name: str, **settings: A
     except (ValueError, NotImplementedError, TypeError) as error:
         if isinstance(error, TypeError) and has_row and name in OPTIMIZERS.rows:
             raise
-        raise UserError(f"optim={name}: {error}; see the settings under optim in `svt train --cfg job`") from error
+        raise UserError(f"optim={name}: {error}; see docs/settings.md") from error
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise UserError(f"optim={name} makes a {type(optimizer).__name__}, expected a torch.optim.Optimizer")
     return optimizer

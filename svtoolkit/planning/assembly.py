@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from svtoolkit.config import LossConfig, MemoryConfig, ModelConfig, OptimConfig
+from svtoolkit.config import LossConfig, MemoryStrategyConfig, ModelConfig, OptimConfig
 from svtoolkit.distributed.head_sharding import check_optimizer, shard_head
 from svtoolkit.distributed.world import ALONE, World
 from svtoolkit.losses import Head, build_head
@@ -31,7 +31,7 @@ class Trainable(NamedTuple):
 
 def build_trainable(
     model: ModelConfig,
-    memory: MemoryConfig,
+    memory: MemoryStrategyConfig,
     loss: LossConfig,
     optim: OptimConfig,
     *,

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
-from svtoolkit.config import MemoryCommandConfig
+from svtoolkit.config import MemoryPredictionConfig
 from svtoolkit.device import autocast, choose_device
 from svtoolkit.distributed.world import World
 from svtoolkit.errors import UserError
@@ -72,7 +72,9 @@ class StepMemory:
         return {phase: (more[phase] - one[phase]) / (self.batch_size - 1) for phase in PHASES}
 
 
-def predict_memory(config: MemoryCommandConfig, progress: Callable[[str], object] = lambda phase: None) -> StepMemory:
+def predict_memory(
+    config: MemoryPredictionConfig, progress: Callable[[str], object] = lambda phase: None
+) -> StepMemory:
     """Memory of the training step that ``config`` describes; of several devices, that of the first.
 
     On FakeTensorMode's tensors, which have sizes and nothing else; with a CUDA device the step is really run there.
@@ -97,7 +99,7 @@ def predict_memory(config: MemoryCommandConfig, progress: Callable[[str], object
 
 
 @contextmanager
-def _fake_world(config: MemoryCommandConfig, device: torch.device) -> Iterator[World]:
+def _fake_world(config: MemoryPredictionConfig, device: torch.device) -> Iterator[World]:
     """The processes that this one would be the first of. A sharded head talks to torch's fake process group, whose
     collectives return at once.
     """
@@ -139,7 +141,7 @@ def _predict(step: _Step, progress: Callable[[str], object]) -> StepMemory:
     return StepMemory(config.batch_size, step.strategy, whole, single)
 
 
-def count_phases(config: MemoryCommandConfig) -> int:
+def count_phases(config: MemoryPredictionConfig) -> int:
     """Phases that ``predict_memory`` goes through."""
     return len(PHASES) * (1 + _warm_up(config.device)) * (2 if config.batch_size > 1 else 1)
 
@@ -149,7 +151,7 @@ def _warm_up(device: str) -> int:
     return 1 if device.startswith("cuda") else 0
 
 
-def _check(config: MemoryCommandConfig) -> None:
+def _check(config: MemoryPredictionConfig) -> None:
     for key in ("frames", "batch_size", "devices", "num_classes", "num_bins"):
         value = getattr(config, key)
         if value < 1:
@@ -165,7 +167,7 @@ def _check(config: MemoryCommandConfig) -> None:
 class _Step:
     """The arithmetic of ``training.step.OptimizerStep`` on a batch that fits, without its look at the numbers."""
 
-    def __init__(self, config: MemoryCommandConfig, device: torch.device, world: World) -> None:
+    def __init__(self, config: MemoryPredictionConfig, device: torch.device, world: World) -> None:
         self.config = config
         self.device = device
         self.network, self.head, self.optimizer, self.strategy = build_trainable(

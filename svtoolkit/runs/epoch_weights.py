@@ -64,10 +64,10 @@ def drop_epoch_weights(
 
 
 def choose_epochs(folder: str | Path, records: Sequence[Mapping[str, Any]], *, choose: str, num: int) -> list[int]:
-    """The ``num`` last or best epochs whose weights are there.
+    """The ``num`` last or best epochs whose weights are there, or as many as there are.
 
     Raises:
-        UserError: fewer are there, or ``choose`` is neither last nor best.
+        UserError: none is there, or ``choose`` is neither last nor best.
     """
     if choose not in ("last", "best"):
         raise UserError(f"choose is {choose!r}, expected last or best")
@@ -77,9 +77,11 @@ def choose_epochs(folder: str | Path, records: Sequence[Mapping[str, Any]], *, c
     else:
         ranked = best_epochs([record for record in records if record["epoch"] in there], num)
         epochs = sorted(ranked)
-    if num < 1 or len(epochs) < num:
+    if num < 1:
+        raise UserError(f"num is {num}, expected 1 or more epochs to average")
+    if not epochs:
         raise UserError(
-            f"{folder}: num is {num} and {len(epochs)} epochs can be averaged (choose={choose}); "
-            "lower num, or train with a higher trainer.keep_last or trainer.keep_best"
+            f"{folder}: no epoch can be averaged (choose={choose}); train with trainer.keep_last or trainer.keep_best "
+            "above 0"
         )
     return epochs

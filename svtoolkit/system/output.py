@@ -9,9 +9,10 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def log_to_stdout() -> Iterator[None]:
+def log_to_stdout(form: str = "%(message)s") -> Iterator[None]:
     """What svtoolkit logs is the output of a command; of other libraries, warnings are."""
     handler = StdoutHandler(sys.stdout)
+    handler.setFormatter(logging.Formatter(form))
     root, ours = logging.getLogger(), logging.getLogger("svtoolkit")
     before = ours.level
     root.addHandler(handler)

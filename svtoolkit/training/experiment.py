@@ -19,6 +19,7 @@ from svtoolkit.crops.training_data import TrainingData
 from svtoolkit.device import autocast, choose_device
 from svtoolkit.distributed.world import ALONE, World
 from svtoolkit.models.front_ends import front_end_of
+from svtoolkit.planning.micro_batch import predict_micro_batch
 from svtoolkit.runs.exp_dir import CHECKPOINTS, LOGS, alone_in, find_state, open_history, write_config
 from svtoolkit.training.fitting import explain_oom_at_start, fit_micro_batch, gpu_memory_bytes, oom_error, try_pass
 from svtoolkit.training.initialisation import read_start, speakers_digest
@@ -140,12 +141,19 @@ class Experiment:
         return BatchSampler(
             len(self.data.training_set),
             batch_size=settings.batch_size,
-            micro_batch=micro_batch_of(settings, share_of(settings.batch_size, self.world.size)),
+            micro_batch=self._micro_batch(share_of(settings.batch_size, self.world.size)),
             seed=self.config.seed,
             rank=self.world.rank,
             processes=self.world.size,
             windows=self.data.windows(),
         )
+
+    def _micro_batch(self, share: int) -> int:
+        """As configured; without a number, what a GPU is predicted to hold, and on a CPU all of the share."""
+        limit = gpu_memory_bytes(self.device)
+        if self.config.trainer.micro_batch is not None or limit is None:
+            return micro_batch_of(self.config.trainer, share)
+        return predict_micro_batch(self.config, share, self.data.training_set.num_classes, limit, self.world.size)
 
     def _fit(self) -> None:
         """On a GPU: try the micro-batch, and take half of it where it does not fit."""

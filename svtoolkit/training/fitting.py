@@ -12,7 +12,7 @@ import torch
 from svtoolkit.config import (
     AdamW8bitConfig,
     AdamWConfig,
-    MemoryCommandConfig,
+    MemoryPredictionConfig,
     OptimConfig,
     SGD8bitConfig,
     SGDConfig,
@@ -24,6 +24,7 @@ from svtoolkit.errors import UserError
 from svtoolkit.memory import is_reversible
 from svtoolkit.models import build_model
 from svtoolkit.planning.memory_prediction import predict_memory
+from svtoolkit.planning.micro_batch import NON_TENSOR_BYTES, step_of
 from svtoolkit.training.step import OptimizerStep
 
 log = logging.getLogger(__name__)
@@ -32,9 +33,6 @@ GIB = 2**30
 
 MOMENTS = {torch.optim.SGD: 1, torch.optim.AdamW: 2}
 """Tensors of the size of the weights that an optimizer's first step adds; 8-bit state is a quarter and less."""
-
-NON_TENSOR_BYTES = GIB
-"""The CUDA context, cuDNN's workspaces, gaps of the allocator."""
 
 
 def gpu_memory_bytes(device: torch.device) -> int | None:
@@ -168,24 +166,11 @@ def _fits(attempt: Callable[[int], object], micro_batch: int, world: World) -> b
 
 def suggestions(config: TrainConfig, micro_batch: int, num_classes: int, world: World = ALONE) -> list[tuple[str, int]]:
     """What could be set to need less memory: words of the command line and the predicted peak in bytes."""
-    step = MemoryCommandConfig(
-        frames=config.data.crop_frames,
-        batch_size=micro_batch,
-        precision=config.trainer.precision,
-        devices=world.size,
-        num_classes=num_classes,
-        num_bins=config.features.num_bins,
-        channels_last=config.trainer.channels_last,
-        device="cpu",
-        model=config.model,
-        memory=config.memory,
-        loss=config.loss,
-        optim=config.optim,
-    )
+    step = step_of(config, micro_batch, num_classes, world.size)
     return [(words, predict_memory(changed).whole.peak_bytes) for words, changed in _changes(step)]
 
 
-def _changes(step: MemoryCommandConfig) -> Iterator[tuple[str, MemoryCommandConfig]]:
+def _changes(step: MemoryPredictionConfig) -> Iterator[tuple[str, MemoryPredictionConfig]]:
     """What makes a step smaller, one thing at a time."""
     smaller = max(1, step.batch_size // 4)
     if smaller < step.batch_size:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from svtoolkit.config import TrainConfig
 from svtoolkit.losses import MarginSchedule
@@ -26,19 +26,6 @@ def build_run_schedule(config: TrainConfig, steps_per_epoch: int) -> RunSchedule
         UserError: a position or value that the schedules refuse.
     """
     total = steps_per_epoch * config.trainer.epochs
-    learning_rate = LearningRateSchedule(
-        config.schedule.name,
-        peak_lr=config.optim.lr,
-        final_lr=config.schedule.final_lr,
-        initial_lr=config.schedule.initial_lr,
-        warmup_steps=config.schedule.warmup_epochs * steps_per_epoch,
-        total_steps=total,
-    )
-    margin = MarginSchedule(
-        config.margin_schedule.name,
-        initial=config.margin_schedule.initial,
-        final=config.loss.margin,
-        start_step=config.margin_schedule.start_epoch * steps_per_epoch,
-        end_step=config.margin_schedule.end_epoch * steps_per_epoch,
-    )
+    learning_rate = LearningRateSchedule(**asdict(config.schedule), lr=config.optim.lr, total_steps=total)
+    margin = MarginSchedule(**asdict(config.margin_schedule), final=config.loss.margin, total_steps=total)
     return RunSchedule(steps_per_epoch, total, learning_rate, margin)

@@ -15,7 +15,7 @@ from benchmarks import memory, memory_ledger, step_time, training_step
 from benchmarks.memory_summary import format_tables, summarise
 from benchmarks.published import PUBLISHED, optimizer_of
 from benchmarks.training_step import CHECKPOINT, REVERSIBLE, STORE, build_network, checkpoint_blocks, strategies_of
-from svtoolkit.config import MemoryCommandConfig, MemoryConfig, ModelConfig
+from svtoolkit.config import MemoryPredictionConfig, MemoryStrategyConfig, ModelConfig
 from svtoolkit.planning.memory_prediction import predict_memory
 
 torch.set_num_threads(1)
@@ -80,7 +80,9 @@ def test_checkpointed_blocks_give_the_gradients_of_stored_ones(name: str, blocks
 @pytest.mark.parametrize(("name", "strategy"), [("resnet10", STORE), ("revnet_tiny", REVERSIBLE)])
 def test_the_step_needs_what_svt_memory_foresees(name: str, strategy: str) -> None:
     report = memory_ledger._step_report(name, strategy, "sgd", 1)
-    config = MemoryCommandConfig(batch_size=1, device="cpu", model=ModelConfig(name), memory=MemoryConfig(strategy))
+    config = MemoryPredictionConfig(
+        batch_size=1, device="cpu", model=ModelConfig(name), memory=MemoryStrategyConfig(strategy)
+    )
     expected = predict_memory(config).whole
     assert (report.phase_peaks, report.at_peak) == (expected.phase_peaks, expected.at_peak)
 

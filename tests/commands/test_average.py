@@ -72,9 +72,20 @@ def test_the_best_epoch_by_validation(tmp_path, copied_run):
     assert training["epochs_averaged"] == [1]
 
 
-def test_more_epochs_than_are_kept(tmp_path, exp_dir, capsys):
-    assert main(["average", str(exp_dir), "num=3", f"out={tmp_path / 'no'}"]) == 1
-    assert "num is 3 and 2 epochs can be averaged" in capsys.readouterr().err
+def test_where_fewer_are_kept_all_are_averaged(tmp_path, exp_dir, capsys):
+    assert main(["average", str(exp_dir), f"out={tmp_path / 'all'}"]) == 0
+    assert "averaged epochs 1, 2 (all that are kept; num is 10)" in capsys.readouterr().out
+    training = yaml.safe_load((tmp_path / "all" / "model.yaml").read_text())["training"]
+    assert training["epochs_averaged"] == [1, 2]
+
+
+def test_nothing_to_average(tmp_path, copied_run, capsys):
+    assert main(["average", str(copied_run), "num=0", f"out={tmp_path / 'no'}"]) == 1
+    assert "num is 0, expected 1 or more" in capsys.readouterr().err
+    for path in (copied_run / "checkpoints").glob("epoch-*"):
+        path.unlink()
+    assert main(["average", str(copied_run), f"out={tmp_path / 'no'}"]) == 1
+    assert "trainer.keep_last" in capsys.readouterr().err
     assert not (tmp_path / "no").exists()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from svtoolkit.cli import main
 from svtoolkit.commands import memory as command
-from svtoolkit.config import MemoryCommandConfig
+from svtoolkit.config import MemoryPredictionConfig
 from svtoolkit.memory.step_report import KINDS, PHASES, AllocatorPeak, MemoryReport
 from svtoolkit.planning.memory_prediction import StepMemory
 
@@ -31,7 +31,7 @@ def step_memory(allocator: AllocatorPeak | None = None, *, single: bool = True) 
 
 def shown(monkeypatch, capsys, memory: StepMemory, **changes) -> str:
     monkeypatch.setattr(command, "predict_memory", lambda config, progress: memory)
-    assert command.run(MemoryCommandConfig(batch_size=9, **changes), "svt memory") == 0
+    assert command.run(MemoryPredictionConfig(batch_size=9, **changes), "svt memory") == 0
     return capsys.readouterr().out
 
 

@@ -78,7 +78,7 @@ def test_any_number_of_workers_and_any_stop_give_the_same_numbers(augmented, spe
 
 def test_the_batch_is_changed_as_its_crops_would_be(speech, sounds, tmp_path):
     """Up to rounding: at this learning rate it does not grow from step to step."""
-    still = {"optim__lr": 1e-5, "schedule__initial_lr": 1e-6, "schedule__final_lr": 1e-6}
+    still = {"optim__lr": 1e-5, "schedule__start_factor": 0.1, "schedule__end_factor": 0.1}
     for device in ("worker", "batch"):
         assert train(tiny_config(speech, tmp_path / device, **sounds, **still, augment__device=device)) is None
     losses = losses_of(tmp_path / "worker")

@@ -21,7 +21,7 @@ from svtoolkit.augmentation.spec_augment import SpecAugment
 from svtoolkit.config import (
     AdamWConfig,
     LossConfig,
-    MemoryCommandConfig,
+    MemoryPredictionConfig,
     OptimConfig,
     ResNetConfig,
     SGD8bitConfig,
@@ -53,10 +53,10 @@ CASES = {
 }
 
 
-def command(*, shard: bool, optim: OptimConfig | None = None, **changes: Any) -> MemoryCommandConfig:
+def command(*, shard: bool, optim: OptimConfig | None = None, **changes: Any) -> MemoryPredictionConfig:
     """A step whose head weighs as much as all the rest."""
     settings = {"frames": FRAMES, "num_bins": BINS, "batch_size": CROPS, "num_classes": CLASSES, "devices": 2} | changes
-    return MemoryCommandConfig(
+    return MemoryPredictionConfig(
         model=ResNetConfig("resnet10", embedding_dim=64, base_width=4),
         loss=LossConfig(shard=shard),
         optim=optim or SGDConfig(),
@@ -64,7 +64,7 @@ def command(*, shard: bool, optim: OptimConfig | None = None, **changes: Any) ->
     )
 
 
-def real_step(config: MemoryCommandConfig, world: World) -> tuple[OptimizerStep, CropBatch]:
+def real_step(config: MemoryPredictionConfig, world: World) -> tuple[OptimizerStep, CropBatch]:
     network, head, optimizer, _ = build_trainable(
         config.model, config.memory, config.loss, config.optim,
         num_bins=BINS, num_classes=CLASSES, device=CPU, channels_last=True, world=world,
@@ -96,7 +96,7 @@ def highest_level(ledger: MemoryLedger, begin: int, level: int) -> int:
     return highest
 
 
-def peaks_of(config: MemoryCommandConfig, world: World) -> dict[str, int]:
+def peaks_of(config: MemoryPredictionConfig, world: World) -> dict[str, int]:
     """The most that is there at once in a step, and in a try of one, but for what is said not to be counted."""
     step, batch = real_step(config, world)
     step(cycle([batch]))

@@ -63,6 +63,6 @@ TRAIN_WORDS = [
     "model=resnet10", "model.base_width=4", "model.embedding_dim=16", "schedule=one_cycle", "margin_schedule=linear",
     f"features.num_bins={BINS}", f"features.sample_rate={RATE}", "data.crop_frames=40", "data.speeds=[1.0]",
     "data.num_workers=0", "validation.speakers=2", "trainer.epochs=2", "trainer.batch_size=8", "trainer.threads=1",
-    "trainer.log_steps=1", "optim.lr=0.02", "schedule.warmup_epochs=0.5", "schedule.initial_lr=0.001",
-    "margin_schedule.start_epoch=1", "margin_schedule.end_epoch=2", "seed=3",
+    "trainer.log_steps=1", "optim.lr=0.02", "schedule.warmup=0.25", "schedule.start_factor=0.05",
+    "margin_schedule.start=0.5", "margin_schedule.end=1", "seed=3",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
-from svtoolkit.config import MemoryCommandConfig, OptimConfig, ResNetConfig
+from svtoolkit.config import MemoryPredictionConfig, OptimConfig, ResNetConfig
 from svtoolkit.errors import UserError
 from svtoolkit.optim import build_optimizer, settings_of
 
@@ -144,7 +144,7 @@ def test_what_refuses_the_parameters_says_why():
 def test_its_memory_is_predicted_where_its_update_depends_on_no_values(name):
     from svtoolkit.planning.memory_prediction import predict_memory
 
-    config = MemoryCommandConfig(
+    config = MemoryPredictionConfig(
         frames=40, batch_size=2, num_classes=5, num_bins=16, device="cpu",
         model=ResNetConfig("resnet10", 8, 4), optim=settings_of(f"torch.optim.{name}")(),
     )  # fmt: skip

@@ -32,13 +32,13 @@ def test_a_narrow_network_trains_on_the_cpu_with_features_of_full_size():
     """In a process of its own, which a fault of memory would end."""
     code = """
         import torch
-        from svtoolkit.config import LossConfig, MemoryConfig, ResNetConfig, SGDConfig
+        from svtoolkit.config import LossConfig, MemoryStrategyConfig, ResNetConfig, SGDConfig
         from svtoolkit.planning.assembly import build_trainable
 
         torch.set_num_threads(1)
         model = ResNetConfig(name="resnet10", base_width=4)
         trainable = build_trainable(
-            model, MemoryConfig(), LossConfig(), SGDConfig(), num_bins=80, num_classes=10,
+            model, MemoryStrategyConfig(), LossConfig(), SGDConfig(), num_bins=80, num_classes=10,
             device=torch.device("cpu"), channels_last=True,
         )
         for _ in range(10):

@@ -16,8 +16,8 @@ from svtoolkit.config import (
     AdamW8bitConfig,
     AdamWConfig,
     LossConfig,
-    MemoryCommandConfig,
-    MemoryConfig,
+    MemoryPredictionConfig,
+    MemoryStrategyConfig,
     ModelConfig,
     SGD8bitConfig,
     SGDConfig,
@@ -44,12 +44,12 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-def command(model: str = "resnet10", **changes) -> MemoryCommandConfig:
+def command(model: str = "resnet10", **changes) -> MemoryPredictionConfig:
     settings = {"num_classes": 100, "batch_size": 6, "frames": 100} | changes
-    return MemoryCommandConfig(model=ModelConfig(model), **settings)
+    return MemoryPredictionConfig(model=ModelConfig(model), **settings)
 
 
-def trainable_of(config: MemoryCommandConfig):
+def trainable_of(config: MemoryPredictionConfig):
     return build_trainable(
         config.model, config.memory, config.loss, config.optim,
         num_bins=config.num_bins, num_classes=config.num_classes, device=CPU, channels_last=config.channels_last,
@@ -151,7 +151,7 @@ def test_half_precision_halves_the_activations():
 
 def test_the_strategy_decides_about_reversible_networks():
     stored, reversible, auto = (
-        predict_once(command("revnet_tiny", batch_size=1, memory=MemoryConfig(strategy=name)))
+        predict_once(command("revnet_tiny", batch_size=1, memory=MemoryStrategyConfig(strategy=name)))
         for name in ("store", "reversible", "auto")
     )
     assert (stored.strategy, reversible.strategy, auto.strategy) == ("store", "reversible", "reversible")
@@ -250,7 +250,10 @@ def test_nothing_is_computed_and_no_random_number_drawn():
         ({"precision": "fp8"}, "precision is 'fp8', expected one of fp32, bf16, fp16"),
         ({"device": "tpu"}, "device is 'tpu', expected auto, cpu, cuda or cuda:N"),
         ({"model": "resnet35"}, "there is no network 'resnet35'; did you mean 'resnet"),
-        ({"memory": MemoryConfig(strategy="reversible")}, "memory=reversible needs a network with reversible stages"),
+        (
+            {"memory": MemoryStrategyConfig(strategy="reversible")},
+            "memory=reversible needs a network with reversible stages",
+        ),
         ({"loss": LossConfig(scale=0.0)}, "loss=aam: scale is 0.0, expected a finite number above 0"),
         ({"frames": 1, "num_bins": 1}, "frames=1 num_bins=1 is too little for one utterance alone: Expected more than"),
     ],

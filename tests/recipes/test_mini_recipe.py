@@ -21,9 +21,8 @@ RUN = ROOT / "recipes" / "mini" / "run.sh"
 TINY_CORPUS = ["prepare.speakers=9", "prepare.utterances_per_speaker=4", "prepare.eval_speakers=4"]
 TINY_TRAINING = [
     "model.base_width=4", "features.num_bins=24", "data.crop_frames=50", "data.speeds=[1.0,1.1]", "data.num_workers=0",
-    "trainer.epochs=2", "trainer.batch_size=8", "trainer.threads=1", "validation.speakers=2", "average.num=2",
-    "schedule.warmup_epochs=1", "margin_schedule.start_epoch=0", "margin_schedule.end_epoch=1", "score.top_n=3",
-    "evaluate.resamples=20",
+    "trainer.epochs=2", "trainer.batch_size=8", "trainer.threads=1", "validation.speakers=2",
+    "score.top_n=3", "evaluate.resamples=20",
 ]  # fmt: skip
 
 

@@ -55,7 +55,8 @@ def test_a_corpus_that_is_not_given(tmp_path: Path) -> None:
     ("overrides", "messages"),
     [
         (["optim.lrr=1"], ["did you mean 'optim.lr'?"]),
-        (["experiment=mini"], ["mini_lm", "lm.experiment=NAME chooses another experiment, --no-lm leaves it out"]),
+        (["--model", "resnet43"], ["did you mean 'resnet34'?"]),
+        (["lm.experiment=voxceleb_ml"], ["did you mean 'voxceleb_lm'?", "--no-lm leaves it out"]),
         (["lm.trainer.epoch=1"], ["did you mean 'trainer.epochs'?"]),
     ],
 )

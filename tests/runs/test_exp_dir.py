@@ -44,7 +44,7 @@ def test_resume_never_refuses_a_run_and_takes_an_empty_folder(speech, finished, 
         train(tiny_config(speech, finished, resume="never"))
     assert files_of(finished) == before
     tmp_path.joinpath("config.yaml").write_text("seed: 1\n")  # a run that ended before its first state
-    config = tiny_config(speech, tmp_path, resume="never", trainer__epochs=1, schedule__warmup_epochs=0.1)
+    config = tiny_config(speech, tmp_path, resume="never", trainer__epochs=1)
     assert train(config) is None
 
 

@@ -97,8 +97,9 @@ def test_nothing_of_a_run_is_left_in_the_process(speech, tmp_path):
 def test_a_network_learns_its_speakers(speech, tmp_path):
     """Eight voices of different pitch: most crops are recognised in the end."""
     config = tiny_config(speech, tmp_path, "adamw", validation__speakers=0, trainer__epochs=12, data__speeds=[1.0])
-    config.schedule.final_lr, config.loss.margin = 0.001, 0.0
-    config.margin_schedule = MarginScheduleConfig(name="constant", start_epoch=0.0, end_epoch=0.0)
+    config.schedule.warmup, config.schedule.start_factor, config.schedule.end_factor = 0.5 / 12, 0.2, 0.2
+    config.loss.margin = 0.0
+    config.margin_schedule = MarginScheduleConfig(name="constant", start=0.0, end=0.0)
     assert train(config) is None
     accuracy = [record["accuracy"] for record in read_records(tmp_path) if record["kind"] == "epoch"]
     assert accuracy[0] < 0.6 < accuracy[-1]

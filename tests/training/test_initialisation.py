@@ -82,8 +82,8 @@ def test_large_margin_fine_tuning_is_stopped_and_resumed(base, speech, tmp_path,
     shutil.copytree(base, origin)
     changes = {
         "init_from": str(origin), "init_head": ORIGINAL, "data__speeds": [1.0], "data__crop_frames": 60,
-        "loss__margin": 0.5, "margin_schedule__name": "constant", "margin_schedule__start_epoch": 0.0,
-        "margin_schedule__end_epoch": 0.0, "optim__lr": 0.01, "trainer__batch_size": 4,
+        "loss__margin": 0.5, "margin_schedule__name": "constant", "margin_schedule__start": 0.0,
+        "margin_schedule__end": 0.0, "optim__lr": 0.01, "trainer__batch_size": 4,
     }  # fmt: skip
     assert train(tiny_config(speech, tmp_path / "whole", **changes)) is None
     config = tiny_config(speech, tmp_path / "exp", **changes)

@@ -51,7 +51,7 @@ from svtoolkit.training.settings import micro_batch_of
         ),
         ({"validation__every_epochs": 0}, r"validation\.every_epochs is 0, expected 1 or more"),
         ({"validation__targets_per_speaker": 0}, r"targets_per_speaker is 0, expected 1 or more"),
-        ({"schedule__warmup_epochs": 2.0}, r"schedule\.warmup_epochs means 26 of 26 steps; expected less than"),
+        ({"schedule__warmup": 1.0}, r"schedule\.warmup is 1\.0, expected a share of the run"),
         ({"seed": -1}, r"seed is -1, expected a number from 0 to 4294967295"),
         ({"seed": 2**32}, r"seed is 4294967296, expected a number from 0 to 4294967295"),
     ],

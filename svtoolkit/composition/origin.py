@@ -1,0 +1,61 @@
+"""The network and the features of the model that ``init_from`` names, which a run that begins with it has to have."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from svtoolkit.composition.catalogue import Catalogue, Layer
+from svtoolkit.errors import UserError
+
+log = logging.getLogger(__name__)
+
+DESCRIPTIONS = ("config.yaml", "model.yaml")
+"""Of a run, of a released model."""
+
+
+def settings_of(init_from: str, catalogue: Catalogue, given: set[str]) -> Layer:
+    """What a run or a released model says of the groups model and features; nothing where there is none yet.
+
+    Args:
+        init_from: exp_dir of a run, or the folder of a released model.
+        given: groups that the command line chooses, for which the model there does not count.
+
+    Raises:
+        UserError: its description cannot be read, or names a network that there is not.
+    """
+    file = next((path for path in (Path(init_from) / name for name in DESCRIPTIONS) if path.is_file()), None)
+    if file is None:
+        return Layer()
+    content = _read(file)
+    layer = Layer()
+    for group in (group for group in ("model", "features") if group not in given):
+        found = content.get(group)
+        if not isinstance(found, dict):
+            raise UserError(
+                f"{file}: says nothing of the {group}, so it is no description of a model; correct init_from"
+            )
+        option = found.get("name") if group == "model" else catalogue.default(group)
+        if option not in catalogue.options[group]:
+            raise UserError(f"{file}: there is no {group} {option!r} here; correct init_from")
+        layer.choices[group] = str(option)
+        known = {item.name for item in fields(catalogue.choose(group, str(option)).settings)}
+        layer.values |= {f"{group}.{key}": value for key, value in found.items() if key in known}
+    layer.files = dict.fromkeys(layer.values, file)
+    if layer.choices:
+        log.info("%s as in %s: model=%s", " and ".join(layer.choices), file, content["model"].get("name"))
+    return layer
+
+
+def _read(file: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{file}: cannot be read as YAML ({' '.join(str(error).split())}); correct init_from"
+        ) from error
+    return content if isinstance(content, dict) else {}

@@ -1,0 +1,34 @@
+"""The micro-batch that is predicted to fit: the largest divisor of the share whose predicted peak leaves room."""
+
+from __future__ import annotations
+
+import pytest
+from tiny_runs import tiny_config
+
+from svtoolkit.planning.memory_prediction import predict_memory
+from svtoolkit.planning.micro_batch import NON_TENSOR_BYTES, peak_of, predict_micro_batch, step_of
+
+
+def peak(config, crops: int) -> int:
+    return predict_memory(step_of(config, crops, 18)).whole.peak_bytes
+
+
+@pytest.mark.parametrize("share", [24, 8, 7])
+def test_it_is_the_largest_divisor_that_fits(tmp_path, share):
+    config = tiny_config(tmp_path, tmp_path)
+    divisors = [crops for crops in range(1, share + 1) if share % crops == 0]
+    for fitting, beyond in zip(divisors, [*divisors[1:], None], strict=True):
+        limit = NON_TENSOR_BYTES + peak(config, fitting) + 4096
+        assert predict_micro_batch(config, share, 18, limit) == fitting
+        assert beyond is None or peak(config, beyond) + NON_TENSOR_BYTES > limit
+
+
+def test_one_where_nothing_fits_or_nothing_can_be_divided(tmp_path):
+    config = tiny_config(tmp_path, tmp_path)
+    assert predict_micro_batch(config, 8, 18, 0) == 1
+    assert predict_micro_batch(config, 1, 18, 0) == 1
+
+
+def test_a_peak_grows_in_proportion(tmp_path):
+    config = tiny_config(tmp_path, tmp_path, "adamw")
+    assert peak_of(predict_memory(step_of(config, 8, 18)), 24) == pytest.approx(peak(config, 24), rel=1e-3)
