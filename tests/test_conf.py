@@ -17,8 +17,10 @@ from svtoolkit.composition import Catalogue
 from svtoolkit.composition.groups import GROUPS, group_classes
 from svtoolkit.composition.keys import described_keys, key_types
 from svtoolkit.config import REQUIRED, SCHEMAS
+from svtoolkit.losses import MarginSchedule
 from svtoolkit.models import list_models
 from svtoolkit.models.registry import NETWORKS
+from svtoolkit.optim import LearningRateSchedule
 
 FOLDER = ROOT / "conf" / "experiment"
 EXPERIMENTS = sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -195,6 +197,23 @@ def test_a_group_on_the_command_line_replaces_what_the_experiment_says_of_it(exp
         assert all(name in caplog.messages[0] for name in dropped)
     order = [f"{key}={CHANGED[key]}", f"{group}={option}", f"experiment={experiment}"]
     assert composed(*order) == found | {key: CHANGED[key]}
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_a_run_is_shortened_by_one_key(experiment):
+    """With any number of epochs rate and margin go all their way."""
+    for epochs in (1, 2, 7):
+        words = [f"experiment={experiment}", f"trainer.epochs={epochs}", "exp_dir=x", "data.train=y"]
+        config = composition.load("train", words)
+        total = 40 * epochs
+        rate = LearningRateSchedule(**dataclasses.asdict(config.schedule), lr=config.optim.lr, total_steps=total)
+        margin = MarginSchedule(
+            **dataclasses.asdict(config.margin_schedule), final=config.loss.margin, total_steps=total
+        )
+        rates = [rate(step) for step in range(total + 1)]
+        assert 0.5 * config.optim.lr < max(rates) <= config.optim.lr
+        assert rates[-1] == pytest.approx(config.schedule.end_factor * config.optim.lr)
+        assert margin(total // 2) == margin(total) == config.loss.margin > 0
 
 
 def test_what_the_command_line_says_is_not_undone():
