@@ -148,9 +148,9 @@ def parse_words(name: str, words: Sequence[str]) -> tuple[list[str], bool]:
         UserError: an option without its value, an unknown short option, more words than positions.
     """
     from svtoolkit.composition import quote
-    from svtoolkit.composition.keys import is_list, key_types
+    from svtoolkit.composition.keys import is_list, key_types, options_by_path
 
-    types = key_types(name)
+    types = key_types(name, options_by_path(words))
     overrides: list[str] = []
     positions = list(COMMANDS[name].positional)
     listed: list[str] = []

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from svtoolkit.composition.catalogue import EXPERIMENT, Catalogue, Layer, conf_dir
-from svtoolkit.composition.keys import is_text, key_types
+from svtoolkit.composition.keys import is_text
 from svtoolkit.composition.origin import settings_of
 from svtoolkit.composition.override_errors import explain, innermost, refuse_unknown, unquoted
 from svtoolkit.config import SCHEMAS
@@ -60,7 +60,7 @@ def compose(command: str, overrides: Sequence[str]) -> Any:
         listed = ", ".join(f"{key}={value}" for key, value in dropped.items())
         log.info("%s replaces what experiment=%s says: %s", groups, name, listed)
     node = _build(catalogue, layer)
-    types = key_types(command)
+    types = catalogue.key_types()
     for key, value in pairs:
         if key not in catalogue.options:
             _assign(node, key, _as_it_stands(types[key], value), f"svt {command}", catalogue, _parse)
@@ -158,7 +158,7 @@ def _assign(
         OmegaConf.update(node, key, read(key, value), merge=True)
     except Exception as error:  # Hydra and OmegaConf raise ValueError, AttributeError and their own for mistakes
         shown = unquoted(value) if isinstance(value, str) else value
-        raise UserError(explain(where, node, key, shown, key_types(catalogue.command)[key], catalogue)) from error
+        raise UserError(explain(where, node, key, shown, catalogue.key_types()[key], catalogue)) from error
 
 
 def _parse(key: str, text: str) -> Any:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from svtoolkit.composition.groups import GROUPS, by_number, default_option, group_classes
-from svtoolkit.composition.keys import did_you_mean, key_types
+from svtoolkit.composition.groups import GROUPS, by_number, default_option, group_classes, is_import_path
+from svtoolkit.composition.keys import did_you_mean, key_types, takes_paths
 from svtoolkit.errors import UserError
 
 EXPERIMENT = "experiment"
@@ -60,6 +60,7 @@ class Catalogue:
 
     def __init__(self, command: str, config_dir: str | None = None) -> None:
         self.command = command
+        self.by_path: set[tuple[str, str]] = set()
         self.classes = group_classes(command)
         folders = [conf_dir()] if command == WITH_EXPERIMENTS else []
         if config_dir is not None:
@@ -71,6 +72,24 @@ class Catalogue:
         self.options = {
             group: sorted({*GROUPS.get(group, {}), *self.files[group]}, key=by_number) for group in sorted(groups)
         }
+
+    def key_types(self) -> dict[str, str]:
+        """Every dotted key that can be set -> its annotation, those of options by import path among them."""
+        return key_types(self.command, self.by_path)
+
+    def has_option(self, group: str, option: str) -> bool:
+        """Whether a name is listed, or the import path of something that can be chosen.
+
+        Raises:
+            UserError: nothing, or nothing of that kind, is at the import path.
+        """
+        if option in self.options[group]:
+            return True
+        if not (takes_paths(group) and is_import_path(option)):
+            return False
+        self.choose(group, option)
+        self.by_path.add((group, option))
+        return True
 
     def default(self, group: str) -> str:
         return default_option(group, self.classes[group])
@@ -121,8 +140,6 @@ class Catalogue:
                 raise UserError(f"{file}: there is no experiment {base!r} to be based on; {hint}")
             path = str(beside) if beside.is_file() else base
             layer, _ = self.put_over(layer, self.experiment(path, begun=(*begun, file)))
-        for group, option in choices.items():
-            self._check_option(file, group, option)
         return self.put_over(layer, Layer(choices, values, dict.fromkeys(values, file)))[0]
 
     def put_over(self, below: Layer, above: Layer) -> tuple[Layer, dict[str, Any]]:
@@ -144,7 +161,7 @@ class Catalogue:
         return layer, {key: value for key, value in dropped.items() if key not in above.values}
 
     def _check_option(self, file: Path, group: str, option: str) -> None:
-        if option not in self.options[group]:
+        if not self.has_option(group, option):
             hint = did_you_mean(option, self.options[group]) or f"all: {', '.join(self.options[group])}"
             raise UserError(f"{file}: {group} has no option {option!r}; {hint}")
 
@@ -152,7 +169,9 @@ class Catalogue:
         """Bases, choices and values of a file in Hydra's form; keys in full, that is with the prefix of the group."""
         content = _load(file)
         bases, choices = self._read_defaults(file, content.pop("defaults", None) or [])
-        types = key_types(self.command)
+        for group, option in choices.items():
+            self._check_option(file, group, option)
+        types = self.key_types()
         values = dict(_flatten(content, prefix, self.classes))
         for key in values:
             if key not in types:

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, NamedTuple
 
 from svtoolkit.config import (
     SCHEMAS,
-    AdamW8bitConfig,
-    AdamWConfig,
     AugmentConfig,
     FeaturesConfig,
-    LossConfig,
     MarginScheduleConfig,
     MemoryStrategyConfig,
-    ModelConfig,
-    ResNetConfig,
     ScheduleConfig,
-    SGD8bitConfig,
-    SGDConfig,
     TrainDataConfig,
     TrainerConfig,
     ValidationConfig,
 )
+from svtoolkit.errors import UserError
+from svtoolkit.losses.registry import LOSSES
+from svtoolkit.models.front_ends import FRONT_ENDS
+from svtoolkit.models.registry import NETWORKS
+from svtoolkit.optim.registry import OPTIMIZERS
+from svtoolkit.registry import Registry
 
 
 class Option(NamedTuple):
@@ -34,21 +34,71 @@ class Option(NamedTuple):
     help: str = ""
 
 
-RESNETS = [f"resnet{layers}" for layers in (10, 18, 34, 50, 101, 152, 221, 293)]
-OTHER_NETWORKS = """
-    revnet_tiny revnet46 revnet57 revnet126 revnet137 revnet140 revnet155 revnet178 revnet197 revnet230 revnet245
-    df_revnet66 df_revnet89 df_revnet126 df_revnet149 df_revnet258 df_revnet281 df_revnet354 df_revnet377
-    df_resnet56 df_resnet110 df_resnet179 df_resnet233
-    gemini_df_resnet60 gemini_df_resnet114 gemini_df_resnet183 gemini_df_resnet237
-""".split()
+class Registered(Mapping[str, Option]):
+    """Options that a registry lists: our rows, those of installed packages and, of optimizers, classes by import path.
+
+    Args:
+        registry: of the group; settings of its rows are dataclasses.
+        key: that tells options apart.
+        changed: name -> values that differ from the defaults of its settings.
+        by_path: import path -> settings of what is there; None: a group without.
+        ours: whether the rows of svtoolkit itself are options, too.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        key: str = "name",
+        changed: Mapping[str, Mapping[str, Any]] | None = None,
+        by_path: Callable[[str], type[Any]] | None = None,
+        ours: bool = True,
+    ) -> None:
+        self.registry = registry
+        self.key = key
+        self.changed = changed or {}
+        self.by_path = by_path
+        self.ours = ours
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self.registry if self.ours or name not in self.registry.rows)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __getitem__(self, name: str) -> Option:
+        """Settings and help of an option.
+
+        Raises:
+            KeyError: there is none of that name.
+            UserError: its package cannot be imported, or nothing is at that import path.
+        """
+        if self.by_path is not None and is_import_path(name):
+            return Option(self.by_path(name)(), f"{name}, by its import path")
+        if name not in self.registry:
+            raise KeyError(name)
+        row = self.registry[name]
+        assert row.settings is not None, "registries of groups have settings"
+        return Option(row.settings(**{self.key: name, **self.changed.get(name, {})}), row.help)
+
+
+def is_import_path(option: str) -> bool:
+    """Whether an option is the import path of a class, as torch.optim.NAdam."""
+    return "." in option and all(part.isidentifier() for part in option.split("."))
+
+
+def _optimizer_settings(path: str) -> type[Any]:
+    from svtoolkit.optim.by_import_path import settings_of
+
+    return settings_of(path)
+
 
 GROUPS: dict[str, Mapping[str, Option]] = {
     "data": {"crops200": Option(TrainDataConfig(), "crops of 2 s at three speeds")},
-    "features": {"fbank80": Option(FeaturesConfig(), "80 bins, as WeSpeaker's")},
-    "model": {
-        **{name: Option(ResNetConfig(name)) for name in RESNETS},
-        **{name: Option(ModelConfig(name)) for name in OTHER_NETWORKS},
-    },
+    "features": ChainMap(
+        {"fbank80": Option(FeaturesConfig(), "80 bins, as WeSpeaker's")},
+        Registered(FRONT_ENDS, "backend", ours=False),  # type: ignore[arg-type]  # it is only read
+    ),
+    "model": Registered(NETWORKS),
     "memory": {
         "auto": Option(MemoryStrategyConfig(), "activations are recomputed in reversible networks, stored elsewhere"),
         "store": Option(MemoryStrategyConfig("store"), "autograd stores activations, of a reversible network, too"),
@@ -56,22 +106,13 @@ GROUPS: dict[str, Mapping[str, Option]] = {
             MemoryStrategyConfig("reversible"), "activations are recomputed; refused where no stage is reversible"
         ),
     },
-    "loss": {
-        "aam": Option(LossConfig(), "additive angular margin softmax (ArcFace)"),
-        "am": Option(LossConfig("am"), "additive margin softmax (CosFace)"),
-        "softmax": Option(LossConfig("softmax", margin=0.0, scale=1.0), "plain softmax over a linear layer with bias"),
-    },
+    "loss": Registered(LOSSES, changed={"softmax": {"margin": 0.0, "scale": 1.0}}),
     "margin_schedule": {
         "exponential": Option(MarginScheduleConfig(), "WeSpeaker's ramp"),
         "linear": Option(MarginScheduleConfig("linear"), "a straight ramp"),
         "constant": Option(MarginScheduleConfig("constant", start=0.0, end=0.0), "loss.margin from the first step on"),
     },
-    "optim": {
-        "sgd": Option(SGDConfig(), "SGD with Nesterov momentum"),
-        "adamw": Option(AdamWConfig(), "AdamW"),
-        "sgd_8bit": Option(SGD8bitConfig(), "SGD, a byte a value of its state"),
-        "adamw_8bit": Option(AdamW8bitConfig(), "AdamW, a byte a value of its state"),
-    },
+    "optim": Registered(OPTIMIZERS, by_path=_optimizer_settings),
     "schedule": {
         "exponential": Option(ScheduleConfig(), "exponential decrease after a linear warm-up"),
         "cosine": Option(ScheduleConfig("cosine"), "half a cosine after a linear warm-up"),
@@ -101,6 +142,17 @@ GROUPS: dict[str, Mapping[str, Option]] = {
     "trainer": {"default": Option(TrainerConfig(), "the training loop")},
 }
 """Group -> its options by name."""
+
+
+def listed_schemas(group: str) -> dict[str, type[Any]]:
+    """Options of a group -> class of their settings; without those of a package that cannot be imported."""
+    schemas: dict[str, type[Any]] = {}
+    for name in GROUPS.get(group, {}):
+        try:
+            schemas[name] = type(GROUPS[group][name].settings)
+        except UserError:
+            continue
+    return schemas
 
 
 def group_classes(command: str) -> dict[str, type[Any]]:

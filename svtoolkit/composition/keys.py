@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple
 
-from svtoolkit.composition.groups import GROUPS, group_classes
+from svtoolkit.composition.groups import GROUPS, group_classes, is_import_path, listed_schemas
 from svtoolkit.config import SCHEMAS
 
 EXPECTED = {
@@ -19,6 +19,7 @@ EXPECTED = {
     "list[str]": "a list such as [a,b]",
     "list[int]": "a list of whole numbers such as [3,7]",
     "list[float]": "a list of numbers such as [1.0,0.9]",
+    "dict[str, Any]": "names and settings such as {clipping:{probability:0.3}}",
 }
 """Annotation in the schema -> what to call it in a message."""
 
@@ -35,7 +36,7 @@ def described_keys(command: str) -> list[Entry]:
     """All keys of a command with the options that it has by default: its own first, then group by group."""
     groups = group_classes(command)
     own = [item for item in fields(SCHEMAS[command]) if item.name not in groups]
-    described = [Entry(item.name, _as_yaml(_default(item)), item.metadata["help"]) for item in own]
+    described = [Entry(item.name, _as_yaml(_default(item)), item.metadata.get("help", "")) for item in own]
     for group, schema in groups.items():
         described += described_settings(schema, f"{group}.")
     return described
@@ -43,7 +44,9 @@ def described_keys(command: str) -> list[Entry]:
 
 def described_settings(schema: type[Any], prefix: str = "") -> list[Entry]:
     """The keys of one dataclass."""
-    return [Entry(prefix + item.name, _as_yaml(_default(item)), item.metadata["help"]) for item in fields(schema)]
+    return [
+        Entry(prefix + item.name, _as_yaml(_default(item)), item.metadata.get("help", "")) for item in fields(schema)
+    ]
 
 
 def _default(item: dataclasses.Field[Any]) -> Any:
@@ -56,24 +59,45 @@ def _as_yaml(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) and not value.is_integer() else str(value)
 
 
-def key_types(command: str) -> dict[str, str]:
-    """Every dotted key of a command -> its annotation in the schema, whatever options its groups have chosen."""
-    return dict(_leaves(command))
+def key_types(command: str, by_path: Collection[tuple[str, str]] = ()) -> dict[str, str]:
+    """Every dotted key of a command -> its annotation in the schema, whatever options its groups have chosen.
+
+    Args:
+        by_path: groups and the options chosen in them by import path, which no list has.
+
+    Raises:
+        UserError: nothing is at such a path.
+    """
+    return dict(_leaves(command, by_path))
 
 
-def _leaves(command: str) -> Iterator[tuple[str, str]]:
+def _leaves(command: str, by_path: Collection[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     groups = group_classes(command)
     for item in fields(SCHEMAS[command]):
         if item.name not in groups:
-            yield item.name, str(item.type)
+            yield item.name, _annotation(item.type)
         else:
-            for schema in dict.fromkeys([groups[item.name], *_schemas(item.name)]):
+            further = [type(GROUPS[group][option].settings) for group, option in by_path if group == item.name]
+            for schema in dict.fromkeys([groups[item.name], *listed_schemas(item.name).values(), *further]):
                 for key in fields(schema):
-                    yield f"{item.name}.{key.name}", str(key.type)
+                    yield f"{item.name}.{key.name}", _annotation(key.type)
 
 
-def _schemas(group: str) -> list[type[Any]]:
-    return [type(option.settings) for option in GROUPS[group].values()]
+def options_by_path(words: Iterable[str]) -> set[tuple[str, str]]:
+    """Of words such as optim=torch.optim.NAdam: the group and the import path."""
+    pairs = (word.lstrip("-").partition("=") for word in words)
+    chosen = ((group, path.strip("'\"")) for group, _, path in pairs)
+    return {(group, path) for group, path in chosen if takes_paths(group) and is_import_path(path)}
+
+
+def takes_paths(group: str) -> bool:
+    """Whether options of a group can be chosen by import path."""
+    return getattr(GROUPS.get(group), "by_path", None) is not None
+
+
+def _annotation(hint: Any) -> str:
+    """As the schema spells it: `float`, `list[float]`, `int | None`."""
+    return hint if isinstance(hint, str) else getattr(hint, "__name__", "") if type(hint) is type else str(hint)
 
 
 def is_optional(annotation: str) -> bool:
@@ -90,15 +114,17 @@ def is_text(annotation: str) -> bool:
 
 def expected(annotation: str) -> str:
     """What a value of this annotation looks like, in words."""
-    words = EXPECTED[annotation.removesuffix(" | None")]
+    plain = annotation.removesuffix(" | None")
+    words = EXPECTED.get(plain, f"a value of type {plain}")
     return f"{words} or null" if is_optional(annotation) else words
 
 
 def options_with(key: str) -> list[str]:
     """Choices such as `optim=sgd` whose settings have a dotted key that other options of the group lack."""
     group, _, name = key.partition(".")
-    having = [option for option, (settings, _) in GROUPS.get(group, {}).items() if hasattr(settings, name)]
-    return [] if len(having) == len(GROUPS.get(group, {})) else [f"{group}={option}" for option in having]
+    schemas = listed_schemas(group)
+    having = [option for option, schema in schemas.items() if name in {item.name for item in fields(schema)}]
+    return [] if len(having) == len(schemas) else [f"{group}={option}" for option in having]
 
 
 def did_you_mean(word: str, candidates: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from svtoolkit.composition.catalogue import EXPERIMENT, Catalogue
-from svtoolkit.composition.keys import did_you_mean, expected, is_text, key_types, options_with
+from svtoolkit.composition.keys import did_you_mean, expected, is_text, options_with
 from svtoolkit.errors import UserError
 
 
@@ -17,7 +17,12 @@ def refuse_unknown(catalogue: Catalogue, overrides: Sequence[str]) -> None:
     Raises:
         UserError: names the override and the nearest valid thing.
     """
-    command, groups, keys = catalogue.command, catalogue.options, key_types(catalogue.command)
+    command, groups = catalogue.command, catalogue.options
+    for override in overrides:  # first, since they say which keys there are
+        group, _, option = override.partition("=")
+        if group in catalogue.classes:
+            catalogue.has_option(group, unquoted(option))
+    keys = catalogue.key_types()
     for override in overrides:
         key, equals, value = override.lstrip("+~").partition("=")
         if override.startswith(("+", "~")):
@@ -37,7 +42,7 @@ def refuse_unknown(catalogue: Catalogue, overrides: Sequence[str]) -> None:
                 "if it came from a shell variable, that is empty"
             )
         if key in groups and not (key == EXPERIMENT and is_path(unquoted(value))):
-            _refuse_unknown_option(command, key, unquoted(value), groups[key])
+            _refuse_unknown_option(catalogue, key, unquoted(value))
 
 
 def is_path(experiment: str) -> bool:
@@ -45,8 +50,9 @@ def is_path(experiment: str) -> bool:
     return experiment.endswith((".yaml", ".yml"))
 
 
-def _refuse_unknown_option(command: str, group: str, option: str, options: Sequence[str]) -> None:
-    if option not in options:
+def _refuse_unknown_option(catalogue: Catalogue, group: str, option: str) -> None:
+    command, options = catalogue.command, catalogue.options[group]
+    if option not in options and (group, option) not in catalogue.by_path:
         near = did_you_mean(option, options)
         hint = f"{near} (all: {', '.join(options)})" if near else f"expected one of {', '.join(options)}, or nothing"
         raise UserError(f"svt {command}: {group} has no option {option!r}; {hint}")

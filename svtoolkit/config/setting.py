@@ -19,6 +19,6 @@ def setting(default: Any, help: str) -> Any:
     metadata = {"help": help}
     if isinstance(default, type):
         return field(default_factory=default, metadata=metadata)
-    if isinstance(default, list):
-        return field(default_factory=lambda: list(default), metadata=metadata)
+    if isinstance(default, list | dict):
+        return field(default_factory=lambda: type(default)(default), metadata=metadata)
     return field(default=default, metadata=metadata)

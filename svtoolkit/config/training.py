@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from svtoolkit.config.setting import REQUIRED, setting
 
@@ -236,6 +237,9 @@ class AugmentConfig:
     gain: list[float] = setting([0.0, 0.0], "dB, lowest and highest, of crops that are changed")
     telephone_probability: float = setting(
         0.0, "share of changed crops that pass a telephone line (G.711, 300 to 3400 Hz)"
+    )
+    added: dict[str, Any] = setting(
+        {}, "changes of other packages, by name, with their settings: {clipping:{probability:0.3}}"
     )
 
 

@@ -143,7 +143,7 @@ class TrainingData:
             raise UserError(f"augment.device is {augment.device!r}, expected one of {', '.join(AUGMENTATION_DEVICES)}")
         noises = self._library(NoiseLibrary, augment.noise)
         rirs = self._library(ImpulseLibrary, augment.reverberation)
-        return build_augmenter(augment, noises, rirs, sample_rate=self.config.features.sample_rate)
+        return build_augmenter(augment, noises, rirs, sample_rate=self.config.features.sample_rate, added=augment.added)
 
     def _library(self, kind: type[Library], path: str | None) -> Library | None:
         return None if path is None else kind.build(Manifest.read(path, self.config.data.root), jobs=self._jobs)
