@@ -268,3 +268,28 @@ def test_what_makes_no_head(name, margin, scale, message):
     with pytest.raises(UserError) as caught:
         build_head(name, embedding_dim=8, num_classes=3, margin=margin, scale=scale)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_what_a_run_asks_of_a_whole_head(name):
+    """Is torch's own answer: nothing is exchanged with other processes."""
+    head, network = make(name), torch.nn.Linear(6, 6)
+    embeddings, labels = batch()
+    assert (head.loss_name, head.num_classes, head.is_replicated) == (name, 5, True)
+    losses = head(network(embeddings), labels).losses
+    assert torch.equal(head.trial_losses(network(embeddings), labels), losses)
+    losses.sum().backward()
+    parameters = [*network.parameters(), *head.parameters()]
+    norm = torch.nn.utils.get_total_norm([parameter.grad for parameter in parameters])
+    assert torch.equal(head.clip_grad_norm_(network.parameters(), 0.5 * float(norm)), norm)
+    clipped = torch.nn.utils.get_total_norm([parameter.grad for parameter in parameters])
+    assert float(clipped) == pytest.approx(0.5 * float(norm), rel=1e-5)
+    optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+    optimizer.step()
+    state = head.gather_optimizer_state(optimizer)
+    other = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+    head.load_optimizer_state(other, state)
+    for ours, theirs in zip(state["state"].values(), other.state_dict()["state"].values(), strict=True):
+        assert torch.equal(ours["momentum_buffer"], theirs["momentum_buffer"])
+    assert head.gather_head_state().keys() == head.state_dict().keys()
+    assert not head.build_scaler(torch.device("cpu"), enabled=False).is_enabled()
