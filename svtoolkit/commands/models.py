@@ -19,7 +19,7 @@ ROW = "{:<{width}}  {:<{family}}  {:>6}  {:>8}  {:>6}  {:>6}  {:>9}  {:<10}  {:>
 
 
 def run(config: ModelsConfig, command_line: str) -> int:
-    """Print a row a network as they come, or all as JSON."""
+    """Print a row per network as soon as it is known, or all as JSON."""
     if config.format not in ("table", "json"):
         raise UserError(f"format is {config.format!r}, expected table or json")
     names = match_names(config.names)

@@ -15,11 +15,6 @@ LARGEST_BITS = 20
 """A finer grid leaves float32 streams less room than trained networks take: 16 at 2**-20."""
 
 
-def is_reversible(network: nn.Module) -> bool:
-    """Whether a network has stages whose activations can be recomputed from their output."""
-    return any(isinstance(module, ReversibleSequence) for module in network.modules())
-
-
 def apply_strategy(
     network: nn.Module, strategy: str = "auto", *, exact: str = "auto", exact_bits: int = EXACT_BITS
 ) -> str:

@@ -22,9 +22,9 @@ from svtoolkit.device import autocast
 from svtoolkit.distributed.sharded_head import ShardedHead
 from svtoolkit.distributed.world import ALONE, World
 from svtoolkit.errors import UserError
-from svtoolkit.memory import is_reversible
 from svtoolkit.models import build_model
 from svtoolkit.planning.memory_prediction import predict_memory
+from svtoolkit.reversible import ReversibleSequence
 from svtoolkit.training.step import OptimizerStep
 
 log = logging.getLogger(__name__)
@@ -196,7 +196,8 @@ def _changes(step: MemoryCommandConfig) -> Iterator[tuple[str, MemoryCommandConf
         yield f"trainer.micro_batch={smaller}", replace(step, batch_size=smaller)
     with torch.device("meta"):
         network = build_model(num_bins=step.num_bins, **asdict(step.model))
-    if is_reversible(network) and step.memory.strategy == "store":
+    is_reversible = any(isinstance(module, ReversibleSequence) for module in network.modules())
+    if is_reversible and step.memory.strategy == "store":
         yield "memory=reversible", replace(step, memory=replace(step.memory, strategy="reversible"))
     if step.precision == "fp32":
         yield "trainer.precision=bf16", replace(step, precision="bf16")
