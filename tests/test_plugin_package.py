@@ -3,6 +3,7 @@ the package the message names it."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -34,7 +35,13 @@ model = settings(name="mean_network", embedding_dim=8, **({} if stop_after < 0 e
 changes = {"trainer__epochs": 1, "data__speeds": [1.0], "margin_schedule__end_epoch": 1.0}
 print("stopped by", train(tiny_config(data, exp_dir, model=model, **changes)), "after", len(finished))
 """
-SVT = "import sys; from svtoolkit.cli import main; sys.exit(main(sys.argv[1:]))"
+SVT = """
+import json, sys
+from svtoolkit.cli import main
+
+for words in json.loads(sys.argv[1]):
+    print("status", main(words), flush=True)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -56,48 +63,54 @@ def succeeds(code: str, *words: object, package: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def trained(package, speech, tmp_path_factory) -> Path:
-    """exp_dir of a run that was stopped after 3 steps, resumed in another process, and averaged."""
+def exp_dir(package, speech, tmp_path_factory) -> Path:
+    """Of a run that was stopped after 3 steps and resumed in another process."""
     exp_dir = tmp_path_factory.mktemp("plugin") / "exp"
     assert "stopped by 15 after 3" in succeeds(TRAIN, speech, exp_dir, 3, package=package)
     assert "stopped by None" in succeeds(TRAIN, speech, exp_dir, 0, package=package)
-    succeeds(SVT, "average", exp_dir, "num=1", package=package)
     return exp_dir
 
 
-def test_it_is_listed_and_surveyed(package):
-    (row,) = (
-        line.split() for line in succeeds(SVT, "models", "mean*", package=package).splitlines() if "mean_" in line
-    )
-    assert row[:4] == ["mean_network", "mean", "of", "frames"]
-    assert row[4:6] == ["-", "0.01"]  # it does not say how many layers it has; 80 x 32 + 32 x 256 weights and biases
+def verification(exp_dir: Path, speech: Path) -> list[str]:
+    return ["verify", f"{exp_dir}/model", *map(str, sorted((speech.parent / "audio").iterdir())[:2]), "device=cpu"]
 
 
-def test_it_resumes_where_it_stopped(trained):
-    steps = [record["step"] for record in read_records(trained) if record["kind"] == "step"]
+@pytest.fixture(scope="module")
+def output(exp_dir, package, speech) -> str:
+    """What `svt average`, `embed`, `verify` and `models` say in a process that did not train."""
+    embed = ["embed", f"model={exp_dir}/model", f"data={speech}", f"out={exp_dir}/embeddings", "device=cpu"]
+    commands = [["average", str(exp_dir), "num=1"], embed, verification(exp_dir, speech), ["models", "mean*"]]
+    return succeeds(SVT, json.dumps(commands), package=package)
+
+
+def test_it_resumes_where_it_stopped(exp_dir):
+    steps = [record["step"] for record in read_records(exp_dir) if record["kind"] == "step"]
     assert steps == list(range(1, len(steps) + 1))
     assert len(steps) > 3
 
 
-def test_its_released_model_embeds_and_verifies(trained, package, speech, tmp_path):
-    assert "width: 12" in (trained / "model" / "model.yaml").read_text()
-    words = [f"model={trained}/model", f"data={speech}", f"out={tmp_path}/embeddings", "device=cpu"]
-    assert "48 embeddings" in succeeds(SVT, "embed", *words, package=package)
-    first, second = sorted((speech.parent / "audio").iterdir())[:2]
-    assert "score " in succeeds(SVT, "verify", f"{trained}/model", first, second, "device=cpu", package=package)
+def test_its_released_model_embeds_and_verifies(exp_dir, output):
+    assert output.count("status 0") == 4
+    assert "width: 12" in (exp_dir / "model" / "model.yaml").read_text()
+    assert "48 embeddings" in output
+    assert "score " in output
 
 
-@pytest.mark.parametrize("command", ["train", "verify", "models"])
-def test_without_the_package_the_message_names_it(trained, speech, command):
-    if command == "train":
-        done = python(TRAIN, speech, trained.parent / "new", -1, package=None)
-    elif command == "verify":
-        first, second = sorted((speech.parent / "audio").iterdir())[:2]
-        done = python(SVT, "verify", f"{trained}/model", first, second, package=None)
-        assert "model.yaml: there is no network" in done.stderr
-    else:
-        done = python(SVT, "models", "mean_network", package=None)
-    assert done.returncode != 0
-    assert "there is no network 'mean_network'" in done.stderr
-    assert "install that package" in done.stderr
-    assert "entry point mean_network in the group svtoolkit.models" in done.stderr
+def test_it_is_listed_and_surveyed(output):
+    (row,) = (line.split() for line in output.splitlines() if line.startswith("mean_"))
+    assert row[:4] == ["mean_network", "mean", "of", "frames"]
+    assert row[4:6] == ["-", "0.01"]  # it does not say how many layers it has; 80 x 32 + 32 x 256 weights and biases
+
+
+def test_without_the_package_the_message_names_it(exp_dir, output, speech):
+    commands = [verification(exp_dir, speech), ["models", "mean_network"]]
+    done = python(SVT, json.dumps(commands), package=None)
+    assert done.stdout.splitlines() == ["status 1", "status 1"]
+    training = python(TRAIN, speech, exp_dir.parent / "new", -1, package=None)
+    assert training.returncode == 1
+    verifying, surveying = done.stderr.splitlines()
+    assert verifying.startswith(f"error: {exp_dir}/model/model.yaml: there is no network 'mean_network'")
+    for message in (verifying, surveying, training.stderr):
+        assert "there is no network 'mean_network'" in message
+        assert "install that package" in message
+        assert "entry point mean_network in the group svtoolkit.models" in message

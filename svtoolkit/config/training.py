@@ -308,7 +308,7 @@ class TrainConfig:
         None, "weights that a new run begins with: a released model, or the exp_dir of a run; null: random ones"
     )
     init_head: str = setting(
-        "new", "with init_from: new; keep: the head of that run; cut: its classes of speed 1 alone"
+        "new", "with init_from: new; keep: the head of that run; original_speakers: its classes of speed 1 alone"
     )
     data: TrainDataConfig = setting(TrainDataConfig, "training speech and crops")
     features: FeaturesConfig = setting(FeaturesConfig, "the filter bank")

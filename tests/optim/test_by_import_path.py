@@ -111,6 +111,14 @@ def test_a_class_of_one_s_own(mine):
     assert "missing 1 required positional argument: 'model'" in refusal("my_optim.NeedsMore", lr=0.1)
 
 
+def test_a_class_of_an_installed_package():
+    """Its arguments have no annotations: types are those of the defaults, and whole numbers stay so."""
+    lion = pytest.importorskip("bitsandbytes").optim.Lion8bit
+    (group,) = build_optimizer([weight()], "bitsandbytes.optim.Lion8bit", lr=0.1, weight_decay=0.5).param_groups
+    (expected,) = lion([weight()], lr=0.1, weight_decay=0.5).param_groups
+    assert {**group, "params": None} == {**expected, "params": None}
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "words"),
     [
