@@ -75,19 +75,19 @@ class Augmenter:
             another but by the rounding of its transforms.
         """
         changed = waveforms.clone()
-        for name in sorted(changes, key=list(self.changes).index):
-            rows, parameters = changes[name]
+        for change, (rows, parameters) in self._in_order(changes):
             for begin in range(0, len(rows), ROWS_AT_ONCE):
                 part = slice(begin, begin + ROWS_AT_ONCE)
                 chosen = {key: values[part] for key, values in parameters.items()}
-                changed[rows[part]] = self.changes[name].apply(changed[rows[part]], chosen)
+                changed[rows[part]] = change.apply(changed[rows[part]], chosen)
         return changed
 
     def apply_to_crop(self, samples: np.ndarray, loaded: Mapping[str, Parameters]) -> np.ndarray:
         """A batch of one: float32, (samples,) -> a new array, or the same one where nothing happens."""
-        if not loaded:
-            return samples
-        return self.apply(torch.from_numpy(samples).unsqueeze(0), collate_changes([loaded]))[0].numpy()
+        waveforms = torch.from_numpy(samples).unsqueeze(0)
+        for change, (_, parameters) in self._in_order(collate_changes([loaded])):
+            waveforms = change.apply(waveforms, parameters)
+        return waveforms[0].numpy() if loaded else samples
 
     def description(self) -> str:
         """For the log: what happens, and how often."""
@@ -97,6 +97,9 @@ class Augmenter:
     def fingerprint(self) -> str:
         """Changes whenever a draw would mean other recordings: guards a resumed run. Empty without any."""
         return " ".join(filter(None, (self.changes[name].fingerprint() for name in sorted(self.changes))))
+
+    def _in_order(self, changes: Mapping[str, ChangedRows]) -> list[tuple[Change, ChangedRows]]:
+        return [(self.changes[name], changes[name]) for name in sorted(changes, key=list(self.changes).index)]
 
 
 UNCHANGED = Augmenter()

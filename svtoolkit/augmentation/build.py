@@ -10,7 +10,7 @@ from typing import Any
 from svtoolkit.augmentation.augmenter import Augmenter
 from svtoolkit.augmentation.change import Change
 from svtoolkit.augmentation.impulse_responses import ImpulseLibrary
-from svtoolkit.augmentation.noise import LIBRARY_CATEGORY, NoiseKind, NoiseLibrary
+from svtoolkit.augmentation.noise import NoiseKind, NoiseLibrary
 from svtoolkit.augmentation.registry import AUGMENTATIONS
 from svtoolkit.config import AugmentConfig
 from svtoolkit.errors import UserError
@@ -51,13 +51,18 @@ def build_augmenter(
     _refuse_unused(given, combinations)
     changes: dict[str, Change] = {}
     if rirs is not None:
-        changes["reverberation"] = _change("reverberation", rirs, sample_rate)
+        changes["reverberation"] = AUGMENTATIONS["reverberation"].load()(rirs, sample_rate)
     if noises is not None:
-        changes["noise"] = _change("noise", noises, _noise_kinds(augment), sample_rate)
+        kinds = {
+            "noise": NoiseKind(augment.noise_weight, augment.noise_snr),
+            "music": NoiseKind(augment.music_weight, augment.music_snr),
+            "babble": NoiseKind(augment.babble_weight, augment.babble_snr, augment.babble_talkers),
+        }
+        changes["noise"] = AUGMENTATIONS["noise"].load()(noises, kinds, sample_rate)
     if any(augment.gain) or augment.telephone_probability:  # a line's draw comes after that of a gain, be it 0 dB
-        changes["gain"] = _change("gain", augment.gain)
+        changes["gain"] = AUGMENTATIONS["gain"].load()(augment.gain)
     if augment.telephone_probability:
-        changes["telephone"] = _change("telephone", augment.telephone_probability, sample_rate)
+        changes["telephone"] = AUGMENTATIONS["telephone"].load()(augment.telephone_probability, sample_rate)
     for name, settings in (added or {}).items():
         changes[name] = _added(name, settings, augment.probability, sample_rate)
     return Augmenter(changes if augment.probability else {}, probability=augment.probability, combinations=combinations)
@@ -82,18 +87,6 @@ def check_augment(augment: AugmentConfig) -> None:
     talkers = augment.babble_talkers
     if len(talkers) != 2 or not 1 <= talkers[0] <= talkers[1] or any(number % 1 for number in talkers):
         raise UserError(f"augment.babble_talkers is {list(talkers)}, expected fewest and most talkers, such as [3, 7]")
-
-
-def _change(name: str, *arguments: Any) -> Change:
-    return AUGMENTATIONS[name].load()(*arguments)
-
-
-def _noise_kinds(augment: AugmentConfig) -> dict[str, NoiseKind]:
-    kinds = {
-        name: NoiseKind(getattr(augment, f"{name}_weight"), getattr(augment, f"{name}_snr"))
-        for name in LIBRARY_CATEGORY
-    }
-    return kinds | {"babble": NoiseKind(augment.babble_weight, augment.babble_snr, augment.babble_talkers)}
 
 
 def _added(name: str, given: Mapping[str, Any], probability: float, sample_rate: int) -> Change:

@@ -75,13 +75,11 @@ class ImpulseLibrary:
             return normalise_response(stretch)
         whole = self.files.read_whole(index, sample_rate)
         found = find_response(whole, sample_rate)
-        if len(self) > CACHED_RESPONSES and self._is_sliced_exactly(index, sample_rate):
+        # A slice has the samples of the whole where it is not converted and begins with its file.
+        path, offset = self.files.paths[index], self.files.offsets[index]
+        if len(self) > CACHED_RESPONSES and not offset and inspect_audio(path).sample_rate == sample_rate:
             self._found[index, sample_rate] = found
         return normalise_response(whole[found])
-
-    def _is_sliced_exactly(self, index: int, sample_rate: int) -> bool:
-        """Whether a slice has the samples of the whole: where it is not converted and begins with its file."""
-        return not self.files.offsets[index] and inspect_audio(self.files.paths[index]).sample_rate == sample_rate
 
     def fingerprint(self) -> str:
         """Changes whenever the same draw would be another response; its first word is that of runs begun earlier."""
