@@ -6,13 +6,12 @@ conversion is resumed: a file that is there was written whole, flushed and renam
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -26,7 +25,7 @@ from svtoolkit.data.trials import parse_trial, trial_lines
 from svtoolkit.data.validation import find_trials
 from svtoolkit.errors import UserError
 from svtoolkit.system.atomic import atomic_write
-from svtoolkit.system.output_folder import claim_folder, hold_alone, remove_leftovers
+from svtoolkit.system.output_folder import claim_folder, explain_full_disk, hold_alone, remove_leftovers
 from svtoolkit.system.processes import worker_processes
 
 log = logging.getLogger(__name__)
@@ -95,7 +94,7 @@ def convert_corpus(
         import_av()  # once for all of them, before the first
     form = Form(audio_format, sample_rate, channel)
     busy = f"{target}: another conversion is writing to the folder; wait for its end or choose another folder"
-    with _full_disk_explained():
+    with explain_full_disk(target):
         target.mkdir(parents=True, exist_ok=True)
         with hold_alone(target / LOCK, busy=busy) as alone:
             claim_folder(target / CLAIM, asdict(form), content="a conversion to")
@@ -126,19 +125,6 @@ def _make_task(utterance: Utterance, out: Path, audio_format: str) -> Task:
     end = None if utterance.whole_file else utterance.duration
     path = os.path.join(out, "audio", f"{name}.{audio_format}")
     return Task(utterance.utterance_id, str(utterance.path), utterance.offset, end, path)
-
-
-@contextmanager
-def _full_disk_explained() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise
-        raise UserError(
-            f"{error.filename}: {error.strerror}; what was converted is kept: free some disk, or see what limits the "
-            "size of files, and run the same command again"
-        ) from error
 
 
 def _drop_others(origins: Path, tasks: Sequence[Task]) -> None:

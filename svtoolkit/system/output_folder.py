@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -14,6 +15,28 @@ from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.file_lock import NoLocksError, hold_lock
 
 log = logging.getLogger(__name__)
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system answers where nothing more can be written: disk, quota or limit of a file's size."""
+
+RESUME = (
+    "what is finished is kept: free some disk, or see what limits the size of files, and run the same command again"
+)
+
+
+@contextmanager
+def explain_full_disk(folder: Path, remedy: str = RESUME) -> Iterator[None]:
+    """A full disk as a sentence with the file, or the folder where the system names none.
+
+    Raises:
+        UserError: that sentence.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        raise UserError(f"{error.filename or folder}: {error.strerror}; {remedy}") from error
 
 
 @contextmanager

@@ -69,7 +69,7 @@ def test_a_full_disk_is_a_sentence_and_nothing_is_lost(source, tmp_path, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(atomic.os, "fsync", full_after_ten)
         with pytest.raises(
-            UserError, match=r"\.flac: No space left on device; what was converted is kept: free some disk"
+            UserError, match=r"\.flac: No space left on device; what is finished is kept: free some disk"
         ):
             convert_corpus(source, out)
     assert 0 < len(audio_of(out)) < 9
@@ -132,7 +132,7 @@ def test_a_disk_that_takes_no_more_tells_so_from_any_process(source, tmp_path):
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
     assert errors.startswith(f"error: {tmp_path}/out/audio/s0/s0-v-")
-    assert "File too large; what was converted is kept: free some disk, or see what limits the size of files" in errors
+    assert "File too large; what is finished is kept: free some disk, or see what limits the size of files" in errors
 
 
 def test_a_process_that_dies_is_a_sentence(tmp_path, monkeypatch):

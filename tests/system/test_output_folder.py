@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 
@@ -8,7 +9,7 @@ import pytest
 from svtoolkit.errors import UserError
 from svtoolkit.system import file_lock
 from svtoolkit.system.file_lock import hold_lock
-from svtoolkit.system.output_folder import claim_folder, hold_alone, remove_leftovers
+from svtoolkit.system.output_folder import DISK_FULL, claim_folder, explain_full_disk, hold_alone, remove_leftovers
 
 MADE_OF = {"format": "flac", "channel": None}
 
@@ -72,3 +73,18 @@ def test_leftovers_are_temporary_files_alone(tmp_path):
     assert {path.name for path in tmp_path.rglob("*")} == {
         "a.tmp", ".hidden", "a.flac", "below", ".b.0123456789abcdef.tmp",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("number", DISK_FULL)
+@pytest.mark.parametrize("file", ["a.flac", None])
+def test_a_full_disk_names_the_file_or_the_folder(tmp_path, number, file):
+    with (
+        pytest.raises(UserError, match=rf"^{file or tmp_path}: .*; what is finished is kept: free some disk"),
+        explain_full_disk(tmp_path),
+    ):
+        raise OSError(number, os.strerror(number), file)
+
+
+def test_other_errors_of_the_system_stay_what_they_are(tmp_path):
+    with pytest.raises(PermissionError, match=r"a\.flac"), explain_full_disk(tmp_path, "no remedy"):
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES), "a.flac")

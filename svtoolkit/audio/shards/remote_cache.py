@@ -2,8 +2,8 @@
 
 Its size is bounded, which fsspec's own caches are not. What was used longest ago goes first, and nothing goes that is
 being read: a reader holds a shared lock on the archive, which the system takes back from a reader that dies. An archive
-comes to ``fetching/`` first, under the lock ``fetching/<name>.lock``, whose file has its size meanwhile (without taking
-up disk): so two processes never count on the same space.
+is written to ``fetching/`` first, under the lock ``fetching/<name>.lock``. Meanwhile the file of the lock has its size
+(and takes no disk), so that two processes never count on the same space.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from svtoolkit.audio.shards.remote_source import DISK_FULL, TransferError, fetch_archive
+from svtoolkit.audio.shards.remote_source import TransferError, fetch_archive
 from svtoolkit.errors import UserError
 from svtoolkit.system.checksum import hash_file
 from svtoolkit.system.file_lock import NoLocksError, hold_lock
+from svtoolkit.system.output_folder import explain_full_disk
 
 log = logging.getLogger(__name__)
 
@@ -33,10 +34,10 @@ SPACE_LIMIT = 600.0
 
 
 class RemoteShards:
-    """Archives at URLs by way of a folder on disk. Holds no state but its settings: it can be forked and pickled.
+    """Archives at URLs, kept in a folder on disk. Holds no state but its settings: it can be forked and pickled.
 
     Args:
-        cache_dir: folder of the cache, made if it is missing; for nothing else, and on a local disk.
+        cache_dir: folder of the cache, made if it is missing, on a local disk; it may hold nothing else.
         max_bytes: what the archives may take of the disk.
         checksums: URL -> SHA-256 in hexadecimal digits, for archives whose content is to be checked.
 
@@ -72,17 +73,13 @@ class RemoteShards:
         lock = partial.with_suffix(".lock")
         partial.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with hold_lock(lock):
+            with explain_full_disk(partial, "free some disk, or lower the bound of the cache"), hold_lock(lock):
                 descriptor = _open_shared(archive)  # another process may have fetched it meanwhile
                 return self._fetch(url, archive, partial, lock) if descriptor is None else descriptor
         except NoLocksError as error:
             raise UserError(
                 f"{self.cache_dir}: the file system has no locks; choose a cache on a local disk"
             ) from error
-        except OSError as error:
-            if error.errno not in DISK_FULL:
-                raise
-            raise UserError(f"{partial}: {error.strerror}; free some disk, or lower the bound of the cache") from error
 
     def unlock(self, descriptor: int) -> None:
         """The archive may be dropped again."""

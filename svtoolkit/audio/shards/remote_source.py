@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,14 +12,13 @@ from fsspec.callbacks import Callback
 from fsspec.exceptions import FSTimeoutError
 
 from svtoolkit.errors import UserError
+from svtoolkit.system.output_folder import DISK_FULL
 
 SILENCE = 60.0
 """Seconds without a byte after which an HTTP connection is given up."""
 
 PASSING_STATUS = {408, 425, 429, 500, 502, 503, 504}
 """Answers of an HTTP server that may be another one a little later (RFC 9110, RFC 6585)."""
-
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class TransferError(Exception):

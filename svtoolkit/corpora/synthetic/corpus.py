@@ -1,4 +1,4 @@
-"""A corpus that needs no download: invented speakers, spoken by eSpeak NG, heard over two simulated channels.
+"""A corpus that needs no download: invented speakers, synthesised by eSpeak NG, over two simulated channels.
 
 Layout: ``<out>/wav/<speaker>/<speaker>-<number>.flac`` (mono, 16 bit), ``<out>/utt2channel`` and
 ``<out>/synthetic.json`` (what the files were made of). It serves to try the toolkit and to test it; figures

@@ -4,8 +4,8 @@ The library and its data come with the PyPI package espeakng-loader (extra ``dem
 
 Two properties of the synthesiser shape this module. It keeps state in static variables that neither
 espeak_Terminate nor a seed resets (phase of the pitch flutter, random generator), so that a sentence sounds
-different after another one: every sentence is therefore spoken by a freshly loaded copy of the library, which makes
-it a function of the arguments alone. And voices can only be described by files in its data folder: a private data
+different after another one: every sentence therefore gets a freshly loaded copy of the library, which makes it a
+function of the arguments alone. And voices can only be described by files in its data folder: a private data
 folder, with what English needs of the installed one, holds the voice of the moment.
 """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import logging
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from svtoolkit.data.sharding.directory import carry_tables, write_index
 from svtoolkit.data.sharding.encoding import FORMATS, AudioSettings, extension_of
 from svtoolkit.data.sharding.shard_file import RECORDS, ShardRecord, ShardTask, make_shard, read_record
 from svtoolkit.errors import UserError
-from svtoolkit.system.output_folder import claim_folder, hold_alone, remove_leftovers
+from svtoolkit.system.output_folder import claim_folder, explain_full_disk, hold_alone, remove_leftovers
 from svtoolkit.system.processes import worker_processes
 
 log = logging.getLogger(__name__)
@@ -26,7 +25,6 @@ log = logging.getLogger(__name__)
 LAYOUT = 1  # of archives and tables: raise it with any change that gives the same input other bytes
 ORDERS = ("shuffled", "sorted")
 MADE_OF = "made_of.json"
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,7 @@ def write_shards(
         ShardTask(folder, number, tuple(utterances[start : start + per_shard]), settings, allowed)
         for number, start in enumerate(range(0, len(utterances), per_shard))
     ]
-    with _disk_may_fill(folder), _claim(folder, {**made_of, "utterances": _digest(utterances)}):
+    with explain_full_disk(folder), _claim(folder, {**made_of, "utterances": _digest(utterances)}):
         records = _read_whole(tasks, finished=(folder / INDEX).is_file())
         reused = len(records)
         for record in records.values():
@@ -179,19 +177,6 @@ def _claim(folder: Path, made_of: dict[str, object]) -> Iterator[None]:
         if alone:
             remove_leftovers([folder, records])
         yield
-
-
-@contextmanager
-def _disk_may_fill(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in DISK_FULL:
-            raise
-        raise UserError(
-            f"{error.filename or folder}: {error.strerror}; the shards finished so far are kept: free some disk and "
-            "run the same command again"
-        ) from error
 
 
 def _read_whole(tasks: Sequence[ShardTask], *, finished: bool) -> dict[int, ShardRecord]:

@@ -117,7 +117,7 @@ def test_processes_at_the_same_time_fetch_once(server, tmp_path):
     assert server.asked == ["/a.tar"]
 
 
-def test_more_archives_than_there_is_room_for(server, tmp_path):
+def test_more_archives_than_there_is_space_for(server, tmp_path):
     """Two processes and room for one archive: each gets all of them, and the bound holds at any time."""
     server.files = {f"/{name}.tar": (name * 5).encode() * 200 for name in "abcd"}
     urls = [server.url(path) for path in server.files]

@@ -78,7 +78,7 @@ def test_no_server(tmp_path, delays, server):
 
 
 @pytest.mark.parametrize("status", [404, 403, 410])
-def test_what_will_not_change_is_told_at_once(server, tmp_path, delays, status):
+def test_what_will_not_change_is_an_error_at_once(server, tmp_path, delays, status):
     server.answers = [status]
     with pytest.raises(UserError, match=r"/a.tar: there is no archive that may be read .*; check the address") as error:
         fetch(RemoteShards(tmp_path / "cache", MIB), server.url("/a.tar"))
