@@ -7,6 +7,7 @@ from functools import cache
 
 import pytest
 import torch
+from network_material import with_zeros
 from reversible_material import (
     Step,
     assert_bit_equal,
@@ -139,10 +140,11 @@ def test_a_stage_is_its_entrance_and_its_couplings(name):
 
 @pytest.mark.parametrize(("num_bins", "frames"), [(23, 9), (16, 1)])
 @pytest.mark.parametrize("name", ["revnet_tiny", *FAMILIES])
+@torch.no_grad()
 def test_strides_and_shapes(name, num_bins, frames):
-    network, spec = on_meta(name, num_bins=num_bins, embedding_dim=192), NETWORKS[name]
+    network, spec = with_zeros(copy.deepcopy(on_meta(name, num_bins=num_bins, embedding_dim=192))), NETWORKS[name]
     widening = 4 if getattr(spec, "block", "basic") == "bottleneck" else 1
-    feature_map = network.stem(torch.empty(3, 1, num_bins, frames, device="meta"))
+    feature_map = network.stem(torch.zeros(3, 1, num_bins, frames))
     rows, columns = -(-num_bins // 2) if name == "revnet_tiny" else num_bins, frames
     for index, (stage, channels) in enumerate(zip(network.stages, spec.channels, strict=True)):
         feature_map = stage(feature_map)
