@@ -177,8 +177,7 @@ def _changes(step: MemoryPredictionConfig) -> Iterator[tuple[str, MemoryPredicti
         yield f"trainer.micro_batch={smaller}", replace(step, batch_size=smaller)
     with torch.device("meta"):
         network = build_model(num_bins=step.num_bins, **asdict(step.model))
-    is_reversible = is_reversible(network)
-    if is_reversible and step.memory.strategy == "store":
+    if is_reversible(network) and step.memory.strategy == "store":
         yield "memory=reversible", replace(step, memory=replace(step.memory, strategy="reversible"))
     if step.precision == "fp32":
         yield "trainer.precision=bf16", replace(step, precision="bf16")
