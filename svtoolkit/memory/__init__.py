@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from svtoolkit.memory.strategies import apply_strategy
+from svtoolkit.memory.strategies import apply_strategy, is_reversible
 
-__all__ = ["apply_strategy"]
+__all__ = ["apply_strategy", "is_reversible"]
