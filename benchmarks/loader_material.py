@@ -10,7 +10,7 @@ import numpy as np
 import soundfile
 
 from svtoolkit.audio.files import read_audio
-from svtoolkit.corpora.folders import Listed, audio_below, make_kaldi_dir
+from svtoolkit.corpora.folders import Listed, files_below, make_kaldi_dir
 from svtoolkit.corpora.musan import CATEGORIES, EXTENSIONS, prepare_musan
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.sharding.writer import write_shards
@@ -110,14 +110,14 @@ def describe(material: Material) -> dict[str, object]:
 
 def _write_tables(sounds: Path, noise: Path, rirs: Path) -> None:
     prepare_musan(sounds / NOISE).write(noise)
-    listed = audio_below(str(sounds / ROOMS), EXTENSIONS)
-    make_kaldi_dir([Listed(name, "room", path) for name, path in listed]).write(rirs)
+    listed = [Listed(path.stem, "room", str(path)) for path in _sounds_below(sounds / ROOMS)]
+    make_kaldi_dir(listed).write(rirs)
 
 
 def _as_wav(sounds: Path, folder: Path) -> Path:
     for top in (NOISE, ROOMS):
-        for _, path in audio_below(str(sounds / top), EXTENSIONS):
-            target = folder / Path(path).relative_to(sounds).with_suffix(".wav")
+        for path in _sounds_below(sounds / top):
+            target = folder / path.relative_to(sounds).with_suffix(".wav")
             target.parent.mkdir(parents=True, exist_ok=True)
             samples, rate = soundfile.read(path, dtype="int16")
             soundfile.write(target, samples, rate, subtype="PCM_16")
@@ -182,3 +182,7 @@ def _room(rng: np.random.Generator, seconds: float) -> np.ndarray:
     response = 0.1 * rng.standard_normal(samples) * 10 ** (-3 * np.arange(samples) / samples)
     response[0] = 0.9
     return response
+
+
+def _sounds_below(folder: Path) -> list[Path]:
+    return sorted(Path(path) for path in files_below(str(folder)) if Path(path).suffix.lower() in EXTENSIONS)

@@ -12,7 +12,6 @@ import torch
 from svtoolkit import composition
 from svtoolkit.config import TrainConfig
 from svtoolkit.models.registry import NETWORKS
-from svtoolkit.models.revnet import DFRevNetSpec, RevNetSpec
 from svtoolkit.planning.memory_prediction import predict_memory
 from svtoolkit.planning.micro_batch import PROBE, largest_divisor, peak_of, step_of
 from svtoolkit.planning.model_survey import survey_network
@@ -69,7 +68,7 @@ def needs(config: TrainConfig) -> tuple[int, str]:
 
 def flops(config: TrainConfig, macs: float) -> float:
     """Of a run: two operations a multiply-accumulate, three passes a crop, four where activations are recomputed."""
-    passes = 4 if isinstance(NETWORKS[config.model.name], RevNetSpec | DFRevNetSpec) else 3
+    passes = 4 if NETWORKS[config.model.name].help in ("RevNet", "DF-RevNet") else 3
     return UTTERANCES * len(config.data.speeds) * config.trainer.epochs * 2 * passes * macs
 
 
