@@ -96,7 +96,9 @@ def test_train_composes(run):
     words = ["train", "experiment=mini", "optim=adamw", "exp_dir=x", "data.train=y"]
     found = run("-m", "svtoolkit.cli", *words, "--cfg", "job")
     assert found.returncode == 0, found.stderr
-    assert found.stdout == composition.to_yaml(composition.compose("train", words[1:]))
+    remark, _, shown = found.stdout.partition("\n")
+    assert remark.startswith("# optim=adamw replaces ")
+    assert shown == composition.to_yaml(composition.compose("train", words[1:]))
     assert yaml.safe_load(found.stdout)["model"]["name"] == "resnet10"
 
 
