@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +18,6 @@ from svtoolkit.training import fitting
 from svtoolkit.training.experiment import Experiment, train
 from svtoolkit.training.fitting import GIB, fit_micro_batch, try_pass, ways_out
 from svtoolkit.training.loop import TrainingLoop
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_prediction_a_configuration() -> Iterator[None]:
-    predict, predicted = fitting.predict_memory, {}
-
-    def remember(config: Any) -> Any:
-        key = repr(config)
-        if key not in predicted:
-            predicted[key] = predict(config)
-        return predicted[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "predict_memory", remember)
-        yield
 
 
 def card_for(crops: int) -> tuple[Callable[[int], None], list[int]]:
