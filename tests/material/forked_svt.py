@@ -9,18 +9,18 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tiny_runs import command_words
 
 from svtoolkit.config import TrainConfig
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 # torch._dynamo: what the first optimizer imports, for a second or two.
-_CONTEXT.set_forkserver_preload(
-    ["svtoolkit.commands.train", "svtoolkit.composition", "hydra", "omegaconf", "torch._dynamo"]
-)
+_CONTEXT.set_forkserver_preload(["svtoolkit.commands.train", "torch._dynamo", "warm_composition"])
 
 LIMIT = 120.0
 """Seconds until a run counts as hung, many times what one takes."""
@@ -117,6 +117,9 @@ def svt_train(config: TrainConfig, output: Path, signal_: Signal | None = None) 
     Args:
         output: file that gets what it prints, appended.
     """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent))  # where warm_composition lies
+        forkserver.ensure_running()
     process = _CONTEXT.Process(target=_run, args=(["train", *command_words(config)], str(output), signal_))
     process.start()
     process.join(LIMIT)

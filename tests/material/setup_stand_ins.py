@@ -45,7 +45,7 @@ case "$*" in
     -c*)
         pretence="import sys; sys.version_info = tuple(map(int, '{version}'.split('.'))); sys._base_executable = '$0'"
         if [[ "$behaviour" == *no-ensurepip* ]]; then pretence+="; sys.modules['ensurepip'] = None"; fi
-        exec {real} -c "$pretence; exec(sys.argv.pop())" "$2"
+        exec {real} -IS -c "$pretence; exec(sys.argv.pop())" "$2"
         ;;
     *) echo "stand-in: unexpected: $*" >&2; exit 99 ;;
 esac

@@ -25,7 +25,7 @@ from pathlib import Path
 PRELOADED = (
     "svtoolkit.cli svtoolkit.composition hydra omegaconf yaml torch._dynamo torch.utils.tensorboard soundfile soxr "
     "matplotlib.figure matplotlib.backends.backend_svg matplotlib.backends.backend_agg sklearn.isotonic kaldiio "
-    "torch.utils.flop_counter espeakng_loader av"
+    "torch.utils.flop_counter espeakng_loader av warm_composition"
 ).split()
 
 CLIENT = """#!{python} -IS

@@ -1,0 +1,11 @@
+"""Composes a configuration when it is imported: processes forked afterwards find Hydra's plug-ins and parser warm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tiny_runs import command_words, tiny_config
+
+from svtoolkit import composition
+
+composition.load("train", command_words(tiny_config(Path("data"), Path("exp"))))
