@@ -84,9 +84,8 @@ class Registry(Mapping[str, Row]):
         """
         if name not in self:
             raise UserError(
-                f"there is no {self.kind} {name!r}; {nearest(name, self)}(all: {', '.join(self)}); if a package of "
-                f"yours adds it, install that package here: it needs an entry point {name} in the group "
-                f"{self.entry_points}"
+                f"there is no {self.kind} {name!r}; {nearest(name, self)}(all: {', '.join(self)})"
+                f"{self.missing_package(name)}"
             )
         points = self._added.get(name, [])
         if len(points) + (name in self.rows) > 1:
@@ -97,6 +96,13 @@ class Registry(Mapping[str, Row]):
             )
         row = self.rows[name] if name in self.rows else self._from_package(name, points[0])
         return row if row.settings is not None else replace(row, settings=self.settings)
+
+    def missing_package(self, name: str) -> str:
+        """The end of a sentence about a name that nothing has."""
+        return (
+            f"; if a package of yours adds it, install that package here: it needs an entry point {name} in the group "
+            f"{self.entry_points}"
+        )
 
     def load(self, name: str) -> Any:
         """The target of a row.

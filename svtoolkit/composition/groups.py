@@ -81,6 +81,12 @@ class Registered(Mapping[str, Option]):
         return Option(row.settings(**{self.key: name, **self.changed.get(name, {})}), row.help)
 
 
+def from_a_package(group: str, option: str) -> str:
+    """What to do where an option was meant to come from a package of the user's; empty for groups without any."""
+    options = GROUPS.get(group)
+    return options.registry.missing_package(option) if isinstance(options, Registered) else ""
+
+
 def is_import_path(option: str) -> bool:
     """Whether an option is the import path of a class, as torch.optim.NAdam."""
     return "." in option and all(part.isidentifier() for part in option.split("."))

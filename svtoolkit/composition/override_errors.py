@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from svtoolkit.composition.catalogue import EXPERIMENT, Catalogue
+from svtoolkit.composition.groups import from_a_package
 from svtoolkit.composition.keys import did_you_mean, expected, is_text, options_with
 from svtoolkit.errors import UserError
 
@@ -55,7 +56,7 @@ def _refuse_unknown_option(catalogue: Catalogue, group: str, option: str) -> Non
     if option not in options and (group, option) not in catalogue.by_path:
         near = did_you_mean(option, options)
         hint = f"{near} (all: {', '.join(options)})" if near else f"expected one of {', '.join(options)}, or nothing"
-        raise UserError(f"svt {command}: {group} has no option {option!r}; {hint}")
+        raise UserError(f"svt {command}: {group} has no option {option!r}; {hint}{from_a_package(group, option)}")
 
 
 def explain(where: str, node: Any, key: str, value: Any, annotation: str, catalogue: Catalogue) -> str:
