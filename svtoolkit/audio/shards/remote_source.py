@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import fsspec
 from fsspec.callbacks import Callback
+from fsspec.core import url_to_fs
 from fsspec.exceptions import FSTimeoutError
 
 from svtoolkit.errors import UserError
@@ -39,7 +39,7 @@ def fetch_archive(url: str, target: Path, reserve: Callable[[int], object]) -> N
         OSError: the disk is full.
     """
     with _explain(url):
-        filesystem, path = fsspec.url_to_fs(url, **_options(url))
+        filesystem, path = url_to_fs(url, **_options(url))
         size = filesystem.size(path)
     if size is None:
         raise UserError(f"{url}: the server does not say how large the archive is; serve it as a plain file")
