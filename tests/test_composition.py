@@ -250,7 +250,7 @@ EXPERIMENTS = ", ".join(Catalogue("train").options["experiment"])
     ],
 )
 def test_an_unknown_option(override, message):
-    assert refusal(override) == message
+    assert refusal(override).startswith(message)
 
 
 @pytest.mark.parametrize("word", ["+seed=3", "++seed=3", "~seed", "~seed=3", "+experiment=mini", "~model", "+a.b=1"])

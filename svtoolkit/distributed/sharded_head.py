@@ -58,6 +58,7 @@ class ShardedHead(Head):
         super().__init__()
         self.local = head
         self.shard = shard
+        self.loss_name = head.loss_name
         self._mesh: DeviceMesh | None = None
         for name, tensor in head.state_dict(keep_vars=True).items():
             if tensor.shape[:1] != (shard.num_classes,):
@@ -69,10 +70,6 @@ class ShardedHead(Head):
     @property
     def num_classes(self) -> int:
         return self.shard.num_classes
-
-    @property
-    def loss_name(self) -> str:
-        return self.local.loss_name
 
     @property
     def margin(self) -> float:

@@ -28,21 +28,18 @@ class Head(nn.Module):
 
     Attributes:
         margin: set by the margin schedule before every step.
+        loss_name: as in ``loss=aam``.
         is_replicated: whether all processes have the same parameters, whose gradients are averaged.
     """
 
     margin: float
+    loss_name = ""
     is_replicated = True
 
     @property
     def num_classes(self) -> int:
         """Of the whole head."""
         raise NotImplementedError
-
-    @property
-    def loss_name(self) -> str:
-        """As in ``loss=aam``."""
-        return type(self).__name__.removesuffix("Head").lower()
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> HeadOutput:
         """(batch, embedding_dim), (batch,) int64 -> losses and hits, (batch,) each."""

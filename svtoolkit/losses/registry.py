@@ -48,6 +48,7 @@ def build_head(
     try:
         built: ClassificationHead = head(embedding_dim, num_classes, **given)
         built.check_margin(margin)
+        built.loss_name = name
     except ValueError as error:
         raise UserError(f"loss={name}: {error}") from error
     return built
