@@ -65,7 +65,7 @@ def test_page_and_experiments_say_the_same(name):
 def test_peaks_are_those_that_are_predicted(name, experiment, cell):
     config = page.compose(name, experiment or page.experiment_of(name))
     micro_batch, peak = rows()[name][cell : cell + 2]
-    step = step_of(config, int(micro_batch), page.SPEAKERS * len(config.data.speeds))
+    step = step_of(config, int(micro_batch), page.CLASSES)
     assert predict_memory(step).whole.peak_bytes / 2**30 == pytest.approx(float(peak), abs=TOLERANCE)
 
 
