@@ -93,7 +93,7 @@ class Experiment:
         autocast(self.device, settings.precision)  # refuses an unknown precision before any work
         start = read_start(config) if state is None else None
         self.data = TrainingData(config)
-        self.sampler = self._build_sampler()
+        self.sampler = self._build_sampler(state)
         self.schedule = build_run_schedule(config, self.sampler.steps_per_epoch)
         self.sampler.total_steps = self.schedule.total_steps
         self.front_end = front_end_of(config.features).to(self.device)
@@ -136,23 +136,25 @@ class Experiment:
             pin_memory=self.device.type == "cuda",
         )
 
-    def _build_sampler(self) -> BatchSampler:
+    def _build_sampler(self, state: dict[str, Any] | None) -> BatchSampler:
         settings = self.config.trainer
         return BatchSampler(
             len(self.data.training_set),
             batch_size=settings.batch_size,
-            micro_batch=self._micro_batch(share_of(settings.batch_size, self.world.size)),
+            micro_batch=self._micro_batch(share_of(settings.batch_size, self.world.size), state),
             seed=self.config.seed,
             rank=self.world.rank,
             processes=self.world.size,
             windows=self.data.windows(),
         )
 
-    def _micro_batch(self, share: int) -> int:
-        """As configured; without a number, what a GPU is predicted to hold, and on a CPU all of the share."""
+    def _micro_batch(self, share: int, state: dict[str, Any] | None) -> int:
+        """As configured; without a number, that of the run that is resumed, else what a GPU is predicted to hold."""
         limit = gpu_memory_bytes(self.device)
         if self.config.trainer.micro_batch is not None or limit is None:
             return micro_batch_of(self.config.trainer, share)
+        if state is not None:
+            return int(state["facts"]["micro_batch"])
         return predict_micro_batch(self.config, share, self.data.training_set.num_classes, limit, self.world.size)
 
     def _fit(self) -> None:

@@ -209,6 +209,7 @@ class TrainingLoop:
             nonfinite_steps=self.nonfinite_steps,
             fingerprint=self.fingerprint,
             speakers=self.speakers,
+            micro_batch=self.step.micro_batch,
         )  # by all processes: they gather the head
         if history is None:
             return

@@ -75,6 +75,11 @@ class OptimizerStep:
         self.scaler = head.build_scaler(device, enabled=precision == "fp16")
         self.replicas = Replicas(network, head, world)
 
+    @property
+    def micro_batch(self) -> int:
+        """Crops in memory at once on a device."""
+        return self.batch_size // self.world.size // self.accumulation
+
     def __call__(self, batches: Iterator[CropBatch]) -> StepResult:
         begin = time.perf_counter()
         meter, nonfinite, seen = Meter(), [], []

@@ -13,6 +13,8 @@ from tiny_runs import assert_same_run, tiny_config
 
 from svtoolkit.distributed.world import ALONE
 from svtoolkit.errors import UserError
+from svtoolkit.runs.exp_dir import CHECKPOINTS
+from svtoolkit.runs.full_state import load_latest_state
 from svtoolkit.runs.history import History
 from svtoolkit.training import experiment as experiment_module
 from svtoolkit.training import fitting, setup
@@ -181,3 +183,15 @@ def test_memory_of_the_cpu_that_runs_out_is_what_torch_says(speech, tmp_path, mo
 def test_the_cpu_is_not_tried(speech, tmp_path, monkeypatch):
     monkeypatch.setattr(experiment_module, "try_pass", lambda *_: pytest.fail("it tries"))
     Experiment(tiny_config(speech, tmp_path))
+
+
+def test_a_resumed_run_keeps_the_micro_batch_that_it_was_predicted(speech, tmp_path, monkeypatch):
+    monkeypatch.setattr(experiment_module, "gpu_memory_bytes", lambda device: 4 * GIB)
+    monkeypatch.setattr(experiment_module, "predict_micro_batch", lambda *arguments: 4)
+    config = tiny_config(speech, tmp_path / "exp", trainer__epochs=1)
+    assert train(config) is None
+    monkeypatch.setattr(experiment_module, "predict_micro_batch", lambda *arguments: 8)  # as of a larger GPU
+    _, state = load_latest_state(tmp_path / "exp" / CHECKPOINTS)
+    resumed = experiment_module.Experiment(config, state=state)
+    assert (resumed.sampler.micro_batch, resumed.step.accumulation) == (4, 2)
+    assert experiment_module.Experiment(config).sampler.micro_batch == 8
