@@ -4,7 +4,7 @@
         --output benchmarks/results/learning.json --run --data DIR --data DIR -- data.root=DIR trainer.epochs=16
 
 EXP/<system>_<seed> is the folder of one run. With --run the recipe is started for those that have no report yet, one
-after the other; interrupted, the same command goes on. What stands after -- goes to every run. Systems differ in
+after the other; interrupted, the same command resumes. What stands after -- goes to every run. Systems differ in
 nothing but the overrides of ``SYSTEMS`` (runs that do are refused), and equal seeds mean equal order of the data, so
 that differences are taken seed by seed.
 """

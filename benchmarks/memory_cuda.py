@@ -33,7 +33,7 @@ from svtoolkit.models import ChainNetwork
 PRECISIONS = ("fp32", "fp16")
 UTTERANCES = 16
 """n of the memory per utterance; more than in the ledger's, since the allocator takes memory in blocks of 2 MiB."""
-FORESEEN_FROM = 8
+PREDICTED_FROM = 8
 """Utterances of the second point of the line that foretells the largest batch."""
 TIMED_BATCH = 16
 EQUALITY_BATCH = 4
@@ -128,11 +128,11 @@ def fits(steps: Callable[[int], object], batch_size: int, device: torch.device) 
 
 
 def predicted_batch(steps: Callable[[int], object], cap_bytes: float, device: torch.device) -> int:
-    """Where the line through the peaks of a single utterance and of ``FORESEEN_FROM`` meets the cap."""
-    one, more = (reported_peak(partial(steps, size), device) for size in (1, FORESEEN_FROM))
+    """Where the line through the peaks of a single utterance and of ``PREDICTED_FROM`` meets the cap."""
+    one, more = (reported_peak(partial(steps, size), device) for size in (1, PREDICTED_FROM))
     if one is None or more is None:
         return 1
-    slope = max(1.0, (more - one) / (FORESEEN_FROM - 1))
+    slope = max(1.0, (more - one) / (PREDICTED_FROM - 1))
     return max(1, 1 + int((cap_bytes - one) / slope))
 
 

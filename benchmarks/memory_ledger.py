@@ -119,7 +119,7 @@ def _peak_at(memory: StepMemory, batch_size: int) -> float:
 
 
 def breakdown(name: str) -> dict[str, Any]:
-    """What the peak of a whole training step is made of, as ``svt memory`` foresees it, for ``BREAKDOWNS[name]``."""
+    """What the peak of a whole training step is made of, as ``svt memory`` predicts it, for ``BREAKDOWNS[name]``."""
     rows = []
     for strategy, optimizer, batch_size in BREAKDOWNS[name]:
         report = predict_memory(_configuration(name, strategy, optimizer, batch_size)).whole

@@ -239,7 +239,7 @@ stage_done() {
 }
 
 # part_fresh N.NAME INPUT...: whether a part of stage N was finished with just these inputs. A stage of several long
-# commands marks each as it ends, so that after a stop it goes on with the first that is missing.
+# commands marks each as it ends, so that after a stop it resumes with the first that is missing.
 part_fresh() {
     local mark print
     mark=$(_mark_of "$1") || exit

@@ -134,7 +134,7 @@ require_epochs() { # require_epochs EXP_DIR: all of its epochs are in its histor
     require_file "$1/logs/history.jsonl" "the history of the run"
     wanted=$(sed -n 's/^  epochs: //p' "$1/config.yaml")
     found=$(grep -c '"kind": "epoch"' "$1/logs/history.jsonl") || true
-    ((found == wanted)) || die "$1/logs/history.jsonl has $found epochs of $wanted: run the recipe again to go on"
+    ((found == wanted)) || die "$1/logs/history.jsonl has $found epochs of $wanted: run the recipe again to resume"
 }
 
 require_model() {
@@ -142,7 +142,7 @@ require_model() {
     require_file "$1/model.yaml" "the description of the released model"
 }
 
-# A fine-tuning goes on where it stopped; what began with other weights must not pass for one of these.
+# A fine-tuning resumes where it stopped; what began with other weights must not pass for one of these.
 claim_fine_tuning() {
     local begun="$exp_dir/lm/begun_with" now
     now=$(_sha256 <"$exp_dir/model/model.safetensors")

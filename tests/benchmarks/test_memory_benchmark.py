@@ -78,7 +78,7 @@ def test_checkpointed_blocks_give_the_gradients_of_stored_ones(name: str, blocks
 
 
 @pytest.mark.parametrize(("name", "strategy"), [("resnet10", STORE), ("revnet_tiny", REVERSIBLE)])
-def test_the_step_needs_what_svt_memory_foresees(name: str, strategy: str) -> None:
+def test_the_step_needs_what_svt_memory_predicts(name: str, strategy: str) -> None:
     report = memory_ledger._step_report(name, strategy, "sgd", 1)
     config = MemoryPredictionConfig(
         batch_size=1, device="cpu", model=ModelConfig(name), memory=MemoryStrategyConfig(strategy)
