@@ -77,7 +77,8 @@ def test_conf_is_the_one_of_the_source_tree(installed):
 
 def test_every_file_is_there_and_nothing_besides(installed):
     source = [p for p in (ROOT / "svtoolkit").rglob("*") if p.is_file() and "__pycache__" not in p.parts]
-    held = {p.relative_to(installed).as_posix() for p in installed.rglob("*") if p.is_file()}
+    files = [p for p in installed.rglob("*") if p.is_file() and "__pycache__" not in p.parts]
+    held = {p.relative_to(installed).as_posix() for p in files}
     kept = {p.relative_to(ROOT).as_posix() for p in source}
     assert {name for name in held if ".dist-info/" not in name and not name.startswith("svtoolkit/conf/")} == kept
     assert "svtoolkit/reporting/report.html.jinja" in held

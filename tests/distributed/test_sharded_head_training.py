@@ -46,6 +46,8 @@ def config_of(speech: Path, folder: Path, name: str, optim: str, *, shard: bool)
         "trainer__gradient_clip": 0.5,
         "trainer__epochs": 1,
         "trainer__keep_states": 9,
+        "schedule__warmup": 0.5,  # early steps are small: rounding has not grown yet where states are compared
+        "margin_schedule__start": 0.5,
         "model__base_width": 16,
     }
     changes |= {"validation__speakers": 3} | ({"optim__min_8bit_size": 90} if optim == "sgd_8bit" else {})
