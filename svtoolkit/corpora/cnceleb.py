@@ -20,8 +20,6 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
-
 from svtoolkit.corpora.folders import Listed, Measure, audio_files, make_kaldi_dir, open_corpus, subfolders
 from svtoolkit.corpora.prepared import Prepared
 from svtoolkit.data.kaldi_dir import KaldiDir
@@ -92,7 +90,7 @@ def read_cnceleb_trials(folder: str | Path, utterances: Iterable[str]) -> Trials
     """
     path = os.path.join(_with_trials(_find_roots(folder)), TRIAL_LIST)
     known = set(utterances)
-    enrol, test, target = [], [], []
+    listed = []
     for number, line in enumerate(Path(path).read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
         fields = line.split()
         if not fields:
@@ -103,12 +101,10 @@ def read_cnceleb_trials(folder: str | Path, utterances: Iterable[str]) -> Trials
         absent = [utterance for utterance in pair if utterance not in known]
         if absent:
             raise UserError(f"{path}:{number}: names {absent[0]!r}, which has no file; unpack the archive again")
-        enrol.append(pair[0])
-        test.append(pair[1])
-        target.append(fields[2] == "1")
-    if not target:
+        listed.append((pair[0], pair[1], fields[2] == "1"))
+    if not listed:
         raise UserError(f"{path}: the trial list is empty; unpack the archive again")
-    return Trials(enrol, test, np.array(target, dtype=bool))
+    return Trials.of(listed)
 
 
 def _find_roots(folder: str | Path) -> list[str]:

@@ -16,8 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from svtoolkit.corpora.folders import Measure
 from svtoolkit.corpora.prepared import Prepared
 from svtoolkit.corpora.voxceleb import prepare_voxceleb1
@@ -171,9 +169,7 @@ def _recognise(content: bytes) -> OfficialList | None:
 
 
 def _parse(path: str | Path, content: bytes, utt2spk: Mapping[str, str], *, check: bool) -> Trials:
-    enrol: list[str] = []
-    test: list[str] = []
-    target: list[bool] = []
+    listed: list[tuple[str, str, bool]] = []
     utterances: dict[str, str] = {}  # each file is in many lines: one string for all of them
     for number, line in enumerate(content.decode("utf-8", "backslashreplace").split("\n"), start=1):
         fields = line.split()
@@ -188,12 +184,10 @@ def _parse(path: str | Path, content: bytes, utt2spk: Mapping[str, str], *, chec
                 f"{path}:{number}: names {absent[0]!r}, which is not in the data directory; prepare the speakers of "
                 "the list as well (O: the test part, E and H: part=all)"
             )
-        enrol.append(ids[0])
-        test.append(ids[1])
-        target.append(fields[0] == "1")
-    if not target:
+        listed.append((ids[0], ids[1], fields[0] == "1"))
+    if not listed:
         raise UserError(f"{path}: the trial list is empty; expected lines {LINE_FORM}")
-    return Trials(enrol, test, np.array(target, dtype=bool))
+    return Trials.of(listed)
 
 
 def _difference(path: str | Path, content: bytes, trials: int) -> str:
