@@ -10,7 +10,7 @@ CORPORA = Registry(
     {
         "synthetic": Row("svtoolkit.corpora.synthetic.corpus:prepare_synthetic", help="invented speakers, no download"),
         "kaldi": Row("svtoolkit.corpora.kaldi:prepare_with_trials", help="Kaldi data directories, joined"),
-        "folders": Row("svtoolkit.corpora.speaker_folders:prepare_outside", help="a folder of recordings a speaker"),
+        "folders": Row("svtoolkit.corpora.speaker_folders:prepare_speaker_folders", help="one folder a speaker"),
         "librispeech": Row("svtoolkit.corpora.librispeech:prepare_librispeech", help="LibriSpeech"),
         "musan": Row("svtoolkit.corpora.musan:prepare_musan", help="MUSAN: noise, music, speech"),
         "rirs_noises": Row("svtoolkit.corpora.rirs_noises:prepare_rirs_noises", help="impulse responses"),
