@@ -74,7 +74,7 @@ def to_wespeaker(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     layout = _GEMINI if "stages.0.0.0.weight" in weights else _RESNET
     theirs = {}
     for name, tensor in weights.items():
-        renamed = _to_theirs(name, layout)
+        renamed = _rename(name, [(part.ours, part.theirs, part.rest, -part.first_block) for part in layout.parts])
         if renamed is None:
             raise UserError(
                 f"{name!r} is not a weight of a {layout.network}; WeSpeaker's names are known for ResNets and "
@@ -97,7 +97,7 @@ def from_wespeaker(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for name, tensor in weights.items():
         if name.startswith("projection."):
             continue
-        renamed = _to_ours(name, layout)
+        renamed = _rename(name, [(part.theirs, part.ours, part.rest, part.first_block) for part in layout.parts])
         if renamed is None:
             raise UserError(
                 f"{name!r} is not a weight of a WeSpeaker {layout.network} with one embedding layer; "
@@ -105,14 +105,6 @@ def from_wespeaker(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
             )
         ours[renamed] = tensor.long() if name.endswith("num_batches_tracked") else tensor
     return ours
-
-
-def _to_theirs(name: str, layout: _Layout) -> str | None:
-    return _rename(name, [(part.ours, part.theirs, part.rest, -part.first_block) for part in layout.parts])
-
-
-def _to_ours(name: str, layout: _Layout) -> str | None:
-    return _rename(name, [(part.theirs, part.ours, part.rest, part.first_block) for part in layout.parts])
 
 
 def _rename(name: str, parts: list[tuple[str, str, str, int]]) -> str | None:
