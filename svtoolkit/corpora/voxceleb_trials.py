@@ -135,7 +135,8 @@ def read_voxceleb_trials(
     trials = _parse(path, content, utt2spk, check=official is not None or allow_other)
     if official is None and not allow_other:
         raise UserError(f"{path}: {_difference(path, content, len(trials))}")
-    return f"trials_{_own_name(path) if official is None else official.name}", trials
+    own_name = re.sub(r"\s+", "_", os.path.splitext(Path(path).name.removesuffix(".gz"))[0])
+    return f"trials_{own_name if official is None else official.name}", trials
 
 
 def as_utterance(file: str) -> str:
@@ -202,8 +203,3 @@ def _difference(path: str | Path, content: bytes, trials: int) -> str:
         return f"holds {trials} trials, the published list of that name {official.trials}; {remedy}"
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
     return f"has md5 {found}, the published list of that name {official.md5}; {remedy}"
-
-
-def _own_name(path: str | Path) -> str:
-    name = Path(path).name.removesuffix(".gz")
-    return re.sub(r"\s+", "_", os.path.splitext(name)[0])

@@ -158,7 +158,7 @@ def test_histogram_legend_stays_within_the_figure():
     [
         ([], [], "found 0 target and 0 non-target trials"),
         ([1.0, 2.0], [True, True], "found 2 target and 0 non-target trials"),
-        ([1.0, np.nan], [True, False], "no finite numbers"),
+        ([1.0, np.nan], [True, False], "scores are not finite numbers"),
         ([1.0, 2.0, 3.0], [True, False], "one score and one label"),
     ],
 )
