@@ -22,7 +22,6 @@ from pathlib import Path
 
 from svtoolkit.corpora.folders import Listed, Measure, audio_files, make_kaldi_dir, open_corpus, subfolders
 from svtoolkit.corpora.prepared import Prepared
-from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
 from svtoolkit.system.threads import map_in_order
@@ -36,14 +35,15 @@ TRIAL_LIST = os.path.join("eval", "lists", "trials.lst")
 
 
 def prepare_cnceleb(
-    folder: str | Path, *, part: str = "all", jobs: int = 1, measure: Measure | None = None
-) -> KaldiDir:
+    folder: str | Path, *, part: str = "all", eval_speakers: int = 0, jobs: int = 1, measure: Measure | None = None
+) -> Prepared:
     """Make a data directory of CN-Celeb1, CN-Celeb2 or both.
 
     Args:
         folder: one of CN-Celeb_flac and CN-Celeb2_flac, or the one that holds them.
         part: ``dev``: the speakers to train on, those of dev.lst and all of CN-Celeb2; ``test``: the enrolment and test
-            files of CN-Celeb1, for which ``read_cnceleb_trials`` has the trials; ``all``: all of data/.
+            files of CN-Celeb1 with their trials; ``all``: all of data/.
+        eval_speakers: where the speakers are split further, the trials of part=test are left out.
         jobs: folders and headers read at a time.
         measure: as for ``make_kaldi_dir``.
 
@@ -65,14 +65,7 @@ def prepare_cnceleb(
         raise UserError(f"{folder}: no audio of part={part} is there; expected {LAYOUT}")
     speakers = len({item.speaker for item in listed})
     log.info("cnceleb %s: %d speakers, %d utterances", part, speakers, len(listed))
-    return make_kaldi_dir(listed, jobs=jobs, measure=measure)
-
-
-def prepare_with_trials(
-    folder: str | Path, *, part: str, eval_speakers: int, jobs: int = 1, measure: Measure | None = None
-) -> Prepared:
-    """The same with the trials of part=test, unless its speakers are split further."""
-    kaldi_dir = prepare_cnceleb(folder, part=part, jobs=jobs, measure=measure)
+    kaldi_dir = make_kaldi_dir(listed, jobs=jobs, measure=measure)
     if part != "test" or eval_speakers:
         return Prepared(kaldi_dir)
     return Prepared(kaldi_dir, trials={"trials": read_cnceleb_trials(folder, kaldi_dir.utt2spk)})

@@ -27,8 +27,7 @@ def prepare_librispeech(folder: str | Path, *, jobs: int = 1, measure: Measure |
 
     Args:
         folder: a subset such as train-clean-100, or the folder of several subsets.
-        jobs: headers read at a time.
-        measure: as for ``make_kaldi_dir``.
+        jobs, measure: as for ``make_kaldi_dir``.
 
     Raises:
         UserError: no such folder or layout, an utterance in two subsets, files that cannot be read.

@@ -42,8 +42,7 @@ def prepare_speaker_folders(
     Args:
         folder: the folder of speaker folders.
         out: where the data directory will be written, if that is known: it may not lie in the corpus itself.
-        jobs: headers read at a time.
-        measure: as for ``make_kaldi_dir``.
+        jobs, measure: as for ``make_kaldi_dir``.
 
     Returns:
         the directory; without durations where a file is left to FFmpeg (m4a and others), which ``svt convert``
