@@ -111,11 +111,9 @@ def _rename(name: str, parts: list[tuple[str, str, str, int]]) -> str | None:
     for source, target, rest, shift in parts:
         following = name.removeprefix(source)
         if name.startswith(source) and re.fullmatch(rest, following):
-            return target + following if shift == 0 else _shifted(target, following, shift)
+            if shift == 0:
+                return target + following
+            block, _, weight = following.partition(".")
+            # There is no block before the first.
+            return f"{target}{int(block) + shift}.{weight}" if int(block) + shift >= 0 else None
     return None
-
-
-def _shifted(target: str, following: str, shift: int) -> str | None:
-    """The same with another number of the block; None where there is no block before the first."""
-    block, _, weight = following.partition(".")
-    return f"{target}{int(block) + shift}.{weight}" if int(block) + shift >= 0 else None

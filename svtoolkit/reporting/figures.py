@@ -74,9 +74,9 @@ def det_curve(systems: Mapping[str, tuple[np.ndarray, np.ndarray]], eer: Mapping
         for position, (label, (p_miss, p_fa)) in enumerate(systems.items()):
             style = line_style(position)
             point = probit(np.array([eer[label]]), lowest, highest)
-            axes.plot(point, point, "o", ms=6, mew=1.4, mfc="white", mec=style.color, clip_on=False, zorder=5)
+            axes.plot(point, point, "o", ms=6, mew=1.4, mfc="white", mec=style["color"], clip_on=False, zorder=5)
             p_miss, p_fa = _bridge_ties(np.asarray(p_miss), np.asarray(p_fa))
-            handles += axes.plot(*_thin(probit(p_fa, *outer), probit(p_miss, *outer)), **style._asdict())
+            handles += axes.plot(*_thin(probit(p_fa, *outer), probit(p_miss, *outer)), **style)
             labels.append(f"{legend_text(label)}: EER {percent(eer[label])}")
         _probit_axes(axes, ticks, start, end)
         place = {"loc": "upper left", "bbox_to_anchor": (LEFT / width, (height - TOP - SIDE - BELOW + 0.1) / height)}

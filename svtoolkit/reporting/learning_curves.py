@@ -145,11 +145,11 @@ def _draw_curve(axes: Axes, curve: Curve, position: int) -> Artist:
         size = np.diff(np.append(stretches, len(curve.x)))
         x, y = (np.add.reduceat(values, stretches) / size for values in (curve.x, curve.y))
         low, high = (reduce.reduceat(curve.y, stretches) for reduce in (np.minimum, np.maximum))
-        axes.fill_between(x, low, high, color=style.color, alpha=0.2, linewidth=0)
+        axes.fill_between(x, low, high, color=style["color"], alpha=0.2, linewidth=0)
     else:
         x, y = curve.x, curve.y
     marker = "o" if len(x) <= MARKED_POINTS else None
-    return axes.plot(x, y, marker=marker, markersize=3.2, zorder=3, clip_on=False, **style._asdict())[0]
+    return axes.plot(x, y, marker=marker, markersize=3.2, zorder=3, clip_on=False, **style)[0]
 
 
 def _count_along(axes: Axes, curves: list[Curve]) -> None:

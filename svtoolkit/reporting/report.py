@@ -32,7 +32,6 @@ def write_report(
     history: Sequence[Record] = (),
     config_text: str = "",
     facts: Mapping[str, Any] | None = None,
-    title: str = "Speaker verification report",
 ) -> Path:
     """Write result.json, det.svg, det.png, scores-<evaluation>-<scores>.svg, learning_curves.svg and index.html.
 
@@ -49,7 +48,6 @@ def write_report(
         config_text: the composed configuration, YAML.
         facts: model, sizes, machine, versions and the like: text, numbers, lists and mappings of these;
             ``commands`` holds the commands that repeat the run.
-        title: heading of the page.
 
     Returns:
         the path of index.html.
@@ -71,7 +69,6 @@ def write_report(
     if (curves := learning_curves(history)) is not None:
         documents["learning_curves.svg"] = svg_text(curves)
     page = build_page(
-        title=title,
         results=results,
         det=PageFigure(documents["det.svg"], _det_caption(results)),
         histograms=[
