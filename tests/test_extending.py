@@ -18,8 +18,10 @@ from paths import ROOT
 from plugin_package import examples
 from tiny_runs import read_records, tiny_config
 
+from svtoolkit import composition
 from svtoolkit.commands import prepare
 from svtoolkit.config import FeaturesConfig, LossConfig, ModelConfig, PrepareConfig
+from svtoolkit.crops.training_data import TrainingData
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.errors import UserError
 from svtoolkit.losses.registry import LOSSES
@@ -171,6 +173,17 @@ def test_an_augmentation(added):
     signs = {key: torch.full((2,), value) for key, value in parameters.items()}
     assert torch.equal(polarity.apply(waveforms, signs), -waveforms)
     assert isinstance(registry["polarity"], Row)
+
+
+def test_an_augmentation_is_switched_on_by_name(added, speech, tmp_path):
+    added("augmentation")
+    words = ["exp_dir=x", f"data.train={speech}", "validation=none", "augment.probability=1"]
+    config = composition.load("train", [*words, "augment.added={polarity:{probability:0.25}}"])
+    (polarity,) = TrainingData(config).augmenter.changes.values()
+    assert polarity.probability == 0.25
+    config.augment.added = {"polarity": {"probabilty": 0.25}}
+    with pytest.raises(UserError, match="polarity.*'probabilty'.*probability"):
+        TrainingData(config)
 
 
 def test_a_command(added, speech, capsys):

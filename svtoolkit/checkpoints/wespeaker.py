@@ -74,7 +74,7 @@ def to_wespeaker(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     layout = _GEMINI if "stages.0.0.0.weight" in weights else _RESNET
     theirs = {}
     for name, tensor in weights.items():
-        renamed = _to_theirs(name, layout)
+        renamed = _rename(name, [(part.ours, part.theirs, part.rest, -part.first_block) for part in layout.parts])
         if renamed is None:
             raise UserError(
                 f"{name!r} is not a weight of a {layout.network}; WeSpeaker's names are known for ResNets and "
@@ -97,7 +97,7 @@ def from_wespeaker(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for name, tensor in weights.items():
         if name.startswith("projection."):
             continue
-        renamed = _to_ours(name, layout)
+        renamed = _rename(name, [(part.theirs, part.ours, part.rest, part.first_block) for part in layout.parts])
         if renamed is None:
             raise UserError(
                 f"{name!r} is not a weight of a WeSpeaker {layout.network} with one embedding layer; "
@@ -107,23 +107,13 @@ def from_wespeaker(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return ours
 
 
-def _to_theirs(name: str, layout: _Layout) -> str | None:
-    return _rename(name, [(part.ours, part.theirs, part.rest, -part.first_block) for part in layout.parts])
-
-
-def _to_ours(name: str, layout: _Layout) -> str | None:
-    return _rename(name, [(part.theirs, part.ours, part.rest, part.first_block) for part in layout.parts])
-
-
 def _rename(name: str, parts: list[tuple[str, str, str, int]]) -> str | None:
     for source, target, rest, shift in parts:
         following = name.removeprefix(source)
         if name.startswith(source) and re.fullmatch(rest, following):
-            return target + following if shift == 0 else _shifted(target, following, shift)
+            if shift == 0:
+                return target + following
+            block, _, weight = following.partition(".")
+            # There is no block before the first.
+            return f"{target}{int(block) + shift}.{weight}" if int(block) + shift >= 0 else None
     return None
-
-
-def _shifted(target: str, following: str, shift: int) -> str | None:
-    """The same with another number of the block; None where there is no block before the first."""
-    block, _, weight = following.partition(".")
-    return f"{target}{int(block) + shift}.{weight}" if int(block) + shift >= 0 else None

@@ -28,7 +28,7 @@ def run(config: ArchivesConfig, command_line: str) -> int:
             print(f"{check.path}: whole")
         else:
             print(check.problem, file=sys.stderr)
-    bad = sum(not check.ok for check in checks)
+    bad = sum(check.problem is not None for check in checks)
     if bad:
         print(f"error: {bad} of {len(checks)} archives are not as they were published", file=sys.stderr)
     return 1 if bad else 0

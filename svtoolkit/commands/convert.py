@@ -20,17 +20,7 @@ def run(config: ConvertConfig, command_line: str) -> int:
     table = Path(config.source) / "utt2spk"
     total = len(table.read_bytes().splitlines()) if table.is_file() else None
     with tqdm(total=total, unit="utt", desc="convert", dynamic_ncols=True) as bar:
-        kaldi_dir = convert_corpus(
-            config.source,
-            config.out,
-            root=config.root,
-            audio_format=config.format,
-            sample_rate=config.sample_rate,
-            channel=config.channel,
-            jobs=config.jobs,
-            max_bad=config.max_bad,
-            progress=bar.update,
-        )
+        kaldi_dir = convert_corpus(**asdict(config), progress=bar.update)
     write_record(Path(config.out) / DATA_RECORD, command_line, asdict(config))
     hours = sum(kaldi_dir.utt2dur.values()) / 3600
     counts = len(kaldi_dir.speakers), len(kaldi_dir.utt2spk)

@@ -12,9 +12,10 @@ from svtoolkit.config import EvaluateConfig
 from svtoolkit.data.kaldi_dir import read_utt2spk
 from svtoolkit.data.trials import hash_trials, read_trials
 from svtoolkit.errors import UserError
-from svtoolkit.runs.provenance import file_sha256, read_record
+from svtoolkit.runs.provenance import read_record
 from svtoolkit.scoring.evaluation import evaluate_scores
 from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.checksum import hash_file
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ def run(config: EvaluateConfig, command_line: str) -> int:
         ),
         "trials_sha256": hash_trials(config.trials),
         "trials_file": config.trials,
-        "scores_sha256": file_sha256(config.scores),
+        "scores_sha256": hash_file(Path(config.scores)),
         "scores_file": config.scores,
         "command": command_line,
     }

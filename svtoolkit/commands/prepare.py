@@ -16,7 +16,7 @@ from svtoolkit.audio.files import try_durations
 from svtoolkit.config import PrepareConfig
 from svtoolkit.corpora.prepared import Prepared
 from svtoolkit.corpora.registry import CORPORA
-from svtoolkit.data.bad_files import BAD_FILES, BadFile, count_allowed, show_reasons, write_bad_files
+from svtoolkit.data.bad_files import BAD_FILES, BadFile, listing_bad_files
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.splitting import split_speakers
 from svtoolkit.data.trials import Trials, make_trials, write_trials
@@ -134,16 +134,13 @@ def _measure(config: PrepareConfig, files: Mapping[str, str]) -> dict[str, float
         return {}
     with tqdm(total=len(files), unit="file", desc="headers", dynamic_ncols=True) as bar:
         durations, reasons = try_durations(files, jobs=config.jobs, progress=bar.update)
-    out, allowed = Path(config.out), count_allowed(config.max_bad, len(files))
-    bad = [BadFile(utterance, files[utterance], reason) for utterance, reason in reasons.items()]
-    write_bad_files(out, bad)
-    if len(bad) > allowed or not durations:
-        raise UserError(
-            f"{len(bad)} of {len(files)} files cannot be used, with max_bad={config.max_bad:g} {allowed} may be: "
-            f"{show_reasons(bad)}; {out / BAD_FILES} lists them all: repair or remove them, or raise max_bad"
-        )
-    if bad:
-        log.warning("%s: %d of %d files cannot be used and are left out", out / BAD_FILES, len(bad), len(files))
+    out = Path(config.out)
+    with listing_bad_files(out, len(files), config.max_bad) as bad:
+        bad.add(BadFile(utterance, files[utterance], reason) for utterance, reason in reasons.items())
+        if not durations:
+            raise bad.refusal()
+    if reasons:
+        log.warning("%s: %d of %d files cannot be used and are left out", out / BAD_FILES, len(reasons), len(files))
     return durations
 
 

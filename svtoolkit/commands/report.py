@@ -17,10 +17,11 @@ from svtoolkit.data.trials import hash_trials, read_trials
 from svtoolkit.errors import UserError
 from svtoolkit.reporting.report import write_report
 from svtoolkit.runs.exp_dir import CONFIG, LOGS
-from svtoolkit.runs.provenance import commands_behind, file_sha256, read_record, source_commit
+from svtoolkit.runs.provenance import commands_behind, read_record, source_commit
 from svtoolkit.runs.run_history import read_history
 from svtoolkit.scoring.evaluation import scored_part
 from svtoolkit.scoring.score_file import align_scores
+from svtoolkit.system.checksum import hash_file
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ def _read_scored(result: dict[str, Any]) -> tuple[Any, Any]:
     if hash_trials(trials_file) != result["trials_sha256"]:
         raise UserError(f"{trials_file}: has changed since {scores_file} was evaluated; run `svt evaluate` again")
     trials = read_trials(trials_file)
-    if Path(scores_file).is_file() and file_sha256(scores_file) != result["scores_sha256"]:
+    if Path(scores_file).is_file() and hash_file(Path(scores_file)) != result["scores_sha256"]:
         raise UserError(f"{scores_file}: has changed since it was evaluated; run `svt evaluate` again")
     if result["missing"]:
         trials = scored_part(trials, scores_file)
@@ -92,7 +93,7 @@ def _facts(config: ReportConfig) -> dict[str, Any]:
     if config.exp_dir is not None:
         saved = Path(config.exp_dir) / CONFIG
         facts["seed"] = read_record(saved).get("seed")
-        facts["config sha256"] = file_sha256(saved)
+        facts["config sha256"] = hash_file(saved)
     if config.model is not None:
         network, description = read_released(config.model)
         facts["model"] = description.model["name"]

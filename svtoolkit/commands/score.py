@@ -12,7 +12,7 @@ from svtoolkit.data.kaldi_dir import read_utt2spk
 from svtoolkit.data.trials import hash_trials, read_trials
 from svtoolkit.errors import UserError
 from svtoolkit.runs.provenance import write_record
-from svtoolkit.scoring.cosine import EmbeddingTable, cosine_scores, mean_embedding, score_trials, speaker_means
+from svtoolkit.scoring.cosine import EmbeddingTable, cosine_scores, embedded_part, mean_embedding, speaker_means
 from svtoolkit.scoring.embedding_file import read_embeddings
 from svtoolkit.scoring.normalisation import METHODS, check_disjoint, normalise_scores
 from svtoolkit.scoring.score_file import write_scores
@@ -27,11 +27,11 @@ def run(config: ScoreConfig, command_line: str) -> int:
     trials = read_trials(config.trials)
     table = read_embeddings(config.embeddings)
     cohort, mean = _read_cohort(config)
-    missing = 0
+    listed = len(trials)
     if config.allow_missing:
-        trials, scores, missing = score_trials(table, trials, mean=mean)
-    else:
-        scores = cosine_scores(table, trials, mean=mean)
+        trials = embedded_part(trials, table)
+    missing = listed - len(trials)
+    scores = cosine_scores(table, trials, mean=mean)
     if cohort is not None and config.normalisation != "none":
         top_n = config.top_n if config.normalisation == "as-norm" else None
         scores = normalise_scores(scores, trials, table, cohort, method=config.normalisation, top_n=top_n, mean=mean)

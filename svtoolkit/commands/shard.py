@@ -22,21 +22,7 @@ def run(config: ShardConfig, command_line: str) -> int:
     kaldi_dir = KaldiDir.read(config.data, config.root)
     out = Path(config.out)
     with tqdm(total=len(kaldi_dir.utt2spk), unit="utt", desc="shard", dynamic_ncols=True) as bar:
-        written = write_shards(
-            kaldi_dir,
-            out,
-            per_shard=config.per_shard,
-            audio_format=config.format,
-            sample_rate=config.sample_rate,
-            channel=config.channel,
-            resample=config.resample,
-            order=config.order,
-            seed=config.seed,
-            max_bad=config.max_bad,
-            jobs=config.jobs,
-            tables_from=config.data,
-            progress=bar.update,
-        )
+        written = write_shards(kaldi_dir, **asdict(config), tables_from=config.data, progress=bar.update)
     # The directory that was sharded is its source, as in what `svt prepare` records.
     write_record(out / DATA_RECORD, command_line, {"source": config.data, **asdict(config)})
     hours = written.seconds / 3600

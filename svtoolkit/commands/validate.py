@@ -57,8 +57,7 @@ def _write_copy(config: ValidateConfig, out: str, command_line: str) -> int:
 
 def _options(config: ValidateConfig) -> dict[str, Any]:
     """What `validate` and `repair` both take."""
-    names = ("root", "sample_rate", "channel", "check_audio", "against", "jobs")
-    return {name: getattr(config, name) for name in names}
+    return {name: value for name, value in vars(config).items() if name != "data"}
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from svtoolkit.errors import UserError
 from svtoolkit.system.checksum import hash_file
@@ -70,23 +71,11 @@ ARCHIVES = (
 )
 
 
-@dataclass(frozen=True)
-class ArchiveCheck:
-    """One archive that is there.
+class ArchiveCheck(NamedTuple):
+    """An archive that is there, and what is wrong with it and what to do, one sentence; None if it is whole."""
 
-    Attributes:
-        archive: what it should be.
-        path: where it is.
-        problem: what is wrong with it and what to do, one sentence; None if it is whole.
-    """
-
-    archive: Archive
     path: Path
     problem: str | None
-
-    @property
-    def ok(self) -> bool:
-        return self.problem is None
 
 
 def verify_archives(
@@ -116,11 +105,11 @@ def _verify(archive: Archive, path: Path, progress: Callable[[int], object] | No
     remedy = f"download it again from {archive.page}"
     size = path.stat().st_size
     if archive.size is not None and size != archive.size:
-        return ArchiveCheck(archive, path, f"{path}: has {size} bytes, the published archive {archive.size}; {remedy}")
+        return ArchiveCheck(path, f"{path}: has {size} bytes, the published archive {archive.size}; {remedy}")
     try:
         md5 = hash_file(path, "md5", progress)
     except OSError as error:
-        return ArchiveCheck(archive, path, f"{path}: cannot be read ({error.strerror}); check the disk, or {remedy}")
+        return ArchiveCheck(path, f"{path}: cannot be read ({error.strerror}); check the disk, or {remedy}")
     if md5 != archive.md5:
-        return ArchiveCheck(archive, path, f"{path}: has md5 {md5}, the published archive {archive.md5}; {remedy}")
-    return ArchiveCheck(archive, path, None)
+        return ArchiveCheck(path, f"{path}: has md5 {md5}, the published archive {archive.md5}; {remedy}")
+    return ArchiveCheck(path, None)

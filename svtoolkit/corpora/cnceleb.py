@@ -20,11 +20,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
-
 from svtoolkit.corpora.folders import Listed, Measure, audio_files, make_kaldi_dir, open_corpus, subfolders
 from svtoolkit.corpora.prepared import Prepared
-from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
 from svtoolkit.system.threads import map_in_order
@@ -38,14 +35,15 @@ TRIAL_LIST = os.path.join("eval", "lists", "trials.lst")
 
 
 def prepare_cnceleb(
-    folder: str | Path, *, part: str = "all", jobs: int = 1, measure: Measure | None = None
-) -> KaldiDir:
+    folder: str | Path, *, part: str = "all", eval_speakers: int = 0, jobs: int = 1, measure: Measure | None = None
+) -> Prepared:
     """Make a data directory of CN-Celeb1, CN-Celeb2 or both.
 
     Args:
         folder: one of CN-Celeb_flac and CN-Celeb2_flac, or the one that holds them.
         part: ``dev``: the speakers to train on, those of dev.lst and all of CN-Celeb2; ``test``: the enrolment and test
-            files of CN-Celeb1, for which ``read_cnceleb_trials`` has the trials; ``all``: all of data/.
+            files of CN-Celeb1 with their trials; ``all``: all of data/.
+        eval_speakers: where the speakers are split further, the trials of part=test are left out.
         jobs: folders and headers read at a time.
         measure: as for ``make_kaldi_dir``.
 
@@ -67,14 +65,7 @@ def prepare_cnceleb(
         raise UserError(f"{folder}: no audio of part={part} is there; expected {LAYOUT}")
     speakers = len({item.speaker for item in listed})
     log.info("cnceleb %s: %d speakers, %d utterances", part, speakers, len(listed))
-    return make_kaldi_dir(listed, jobs=jobs, measure=measure)
-
-
-def prepare_with_trials(
-    folder: str | Path, *, part: str, eval_speakers: int, jobs: int = 1, measure: Measure | None = None
-) -> Prepared:
-    """The same with the trials of part=test, unless its speakers are split further."""
-    kaldi_dir = prepare_cnceleb(folder, part=part, jobs=jobs, measure=measure)
+    kaldi_dir = make_kaldi_dir(listed, jobs=jobs, measure=measure)
     if part != "test" or eval_speakers:
         return Prepared(kaldi_dir)
     return Prepared(kaldi_dir, trials={"trials": read_cnceleb_trials(folder, kaldi_dir.utt2spk)})
@@ -92,7 +83,7 @@ def read_cnceleb_trials(folder: str | Path, utterances: Iterable[str]) -> Trials
     """
     path = os.path.join(_with_trials(_find_roots(folder)), TRIAL_LIST)
     known = set(utterances)
-    enrol, test, target = [], [], []
+    listed = []
     for number, line in enumerate(Path(path).read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
         fields = line.split()
         if not fields:
@@ -103,12 +94,10 @@ def read_cnceleb_trials(folder: str | Path, utterances: Iterable[str]) -> Trials
         absent = [utterance for utterance in pair if utterance not in known]
         if absent:
             raise UserError(f"{path}:{number}: names {absent[0]!r}, which has no file; unpack the archive again")
-        enrol.append(pair[0])
-        test.append(pair[1])
-        target.append(fields[2] == "1")
-    if not target:
+        listed.append((pair[0], pair[1], fields[2] == "1"))
+    if not listed:
         raise UserError(f"{path}: the trial list is empty; unpack the archive again")
-    return Trials(enrol, test, np.array(target, dtype=bool))
+    return Trials.of(listed)
 
 
 def _find_roots(folder: str | Path) -> list[str]:

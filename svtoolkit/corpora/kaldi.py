@@ -28,7 +28,7 @@ def prepare_kaldi(
     *,
     jobs: int = 1,
     measure: Measure | None = None,
-) -> KaldiDir:
+) -> Prepared:
     """Read data directories and join them.
 
     Args:
@@ -39,7 +39,8 @@ def prepare_kaldi(
         measure: as for ``make_kaldi_dir``; it may leave nothing out.
 
     Returns:
-        the joined directory with absolute paths and all durations.
+        the joined directory with absolute paths and all durations; of a single source with its trial lists, as those
+            of several are not one list.
 
     Raises:
         UserError: no source, a fault in a table, ids that clash between sources, audio that is missing or broken.
@@ -59,15 +60,7 @@ def prepare_kaldi(
         whole = {utterance: Segment(utterance, 0.0, None) for utterance in part.utt2spk}
         joined.segments |= (part.segments or whole) if segmented else {}
     _measure_missing(joined, jobs, measure)
-    return joined
-
-
-def prepare_with_trials(
-    sources: Sequence[str | Path], *, root: str | Path | None, jobs: int = 1, measure: Measure | None = None
-) -> Prepared:
-    """The same with the trial lists of the source, if there is only one: those of several are not one list."""
-    kaldi_dir = prepare_kaldi(sources, root, jobs=jobs, measure=measure)
-    return Prepared(kaldi_dir, trial_files=find_trials(sources[0]) if len(sources) == 1 else ())
+    return Prepared(joined, trial_files=find_trials(sources[0]) if len(sources) == 1 else ())
 
 
 def _read_absolute(folder: Path, root: str | Path | None) -> KaldiDir:

@@ -27,8 +27,7 @@ def prepare_librispeech(folder: str | Path, *, jobs: int = 1, measure: Measure |
 
     Args:
         folder: a subset such as train-clean-100, or the folder of several subsets.
-        jobs: headers read at a time.
-        measure: as for ``make_kaldi_dir``.
+        jobs, measure: as for ``make_kaldi_dir``.
 
     Raises:
         UserError: no such folder or layout, an utterance in two subsets, files that cannot be read.
@@ -37,18 +36,12 @@ def prepare_librispeech(folder: str | Path, *, jobs: int = 1, measure: Measure |
     files = [Path(path) for chapter in _chapters(top) for _, path in audio_files(chapter, EXTENSIONS)]
     if not files:
         raise UserError(f"{top}: no file is laid out as in LibriSpeech, [<subset>/]{LAYOUT}; give that folder")
-    paths: dict[str, Path] = {}
     for file in files:
         if [file.parent.parent.name, file.parent.name] != file.stem.split("-")[:-1]:
             raise UserError(
                 f"{file}: expected a file named by its folders, {LAYOUT}; for another layout use corpus=folders"
             )
-        if file.stem in paths:
-            raise UserError(
-                f"utterance {file.stem!r} is both {paths[file.stem]} and {file}; keep one, or prepare a single subset"
-            )
-        paths[file.stem] = file
-    listed = [Listed(utterance, file.parent.parent.name, str(file)) for utterance, file in paths.items()]
+    listed = [Listed(file.stem, file.parent.parent.name, str(file)) for file in files]
     return make_kaldi_dir(listed, jobs=jobs, measure=measure)
 
 

@@ -31,8 +31,7 @@ def prepare_musan(folder: str | Path, *, jobs: int = 1, measure: Measure | None 
 
     Args:
         folder: that of the categories, or the one that holds musan/.
-        jobs: headers read at a time.
-        measure: as for ``make_kaldi_dir``.
+        jobs, measure: as for ``make_kaldi_dir``.
 
     Raises:
         UserError: no such folder or layout, two files of one name, files that cannot be read.

@@ -9,14 +9,14 @@ CORPORA = Registry(
     "svtoolkit.corpora",
     {
         "synthetic": Row("svtoolkit.corpora.synthetic.corpus:prepare_synthetic", help="invented speakers, no download"),
-        "kaldi": Row("svtoolkit.corpora.kaldi:prepare_with_trials", help="Kaldi data directories, joined"),
-        "folders": Row("svtoolkit.corpora.speaker_folders:prepare_outside", help="a folder of recordings a speaker"),
+        "kaldi": Row("svtoolkit.corpora.kaldi:prepare_kaldi", help="Kaldi data directories, joined"),
+        "folders": Row("svtoolkit.corpora.speaker_folders:prepare_speaker_folders", help="one folder a speaker"),
         "librispeech": Row("svtoolkit.corpora.librispeech:prepare_librispeech", help="LibriSpeech"),
         "musan": Row("svtoolkit.corpora.musan:prepare_musan", help="MUSAN: noise, music, speech"),
         "rirs_noises": Row("svtoolkit.corpora.rirs_noises:prepare_rirs_noises", help="impulse responses"),
         "voxceleb1": Row("svtoolkit.corpora.voxceleb_trials:prepare_with_trials", help="VoxCeleb1 and its trials"),
         "voxceleb2": Row("svtoolkit.corpora.voxceleb:prepare_voxceleb2", help="VoxCeleb2"),
-        "cnceleb": Row("svtoolkit.corpora.cnceleb:prepare_with_trials", help="CN-Celeb1 and 2 and their trials"),
+        "cnceleb": Row("svtoolkit.corpora.cnceleb:prepare_cnceleb", help="CN-Celeb1 and 2 and their trials"),
     },
 )
 """Name -> how a corpus becomes a data directory.

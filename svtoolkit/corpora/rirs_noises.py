@@ -37,8 +37,7 @@ def prepare_rirs_noises(folder: str | Path, *, jobs: int = 1, measure: Measure |
 
     Args:
         folder: that of simulated_rirs and real_rirs_isotropic_noises, or the one that holds RIRS_NOISES/.
-        jobs: headers read at a time.
-        measure: as for ``make_kaldi_dir``.
+        jobs, measure: as for ``make_kaldi_dir``.
 
     Raises:
         UserError: no such folder or layout, a file of rir_list that is missing, files that cannot be read.

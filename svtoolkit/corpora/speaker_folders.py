@@ -30,7 +30,9 @@ HEADERLESS = "RAW"
 """Needs a rate and a sample type that no file says."""
 
 
-def prepare_speaker_folders(folder: str | Path, *, jobs: int = 1, measure: Measure | None = None) -> KaldiDir:
+def prepare_speaker_folders(
+    folder: str | Path, *, out: str | Path | None = None, jobs: int = 1, measure: Measure | None = None
+) -> KaldiDir:
     """Make a data directory of one folder a speaker.
 
     The speaker id is the name of the first-level folder; the utterance id is that name and the path below it without
@@ -39,8 +41,8 @@ def prepare_speaker_folders(folder: str | Path, *, jobs: int = 1, measure: Measu
 
     Args:
         folder: the folder of speaker folders.
-        jobs: headers read at a time.
-        measure: as for ``make_kaldi_dir``.
+        out: where the data directory will be written, if that is known: it may not lie in the corpus itself.
+        jobs, measure: as for ``make_kaldi_dir``.
 
     Returns:
         the directory; without durations where a file is left to FFmpeg (m4a and others), which ``svt convert``
@@ -53,6 +55,10 @@ def prepare_speaker_folders(folder: str | Path, *, jobs: int = 1, measure: Measu
     top = Path(folder)
     if not top.is_dir():
         raise UserError(f"{top}: there is no such folder; expected one folder a speaker in it")
+    if out is not None and Path(out).resolve().is_relative_to(top.resolve()):
+        raise UserError(
+            f"out={out} lies in the source {folder}, whose folders are taken for speakers; choose a folder outside"
+        )
     extensions = audio_extensions()
     entries = sorted(entry for entry in top.iterdir() if not entry.name.startswith("."))
     stray = [entry for entry in entries if entry.is_file() and _extension(entry) in extensions]
@@ -64,35 +70,24 @@ def prepare_speaker_folders(folder: str | Path, *, jobs: int = 1, measure: Measu
             "move it into the folder of its speaker"
         )
     speakers: dict[str, Path] = {}
-    utterances: dict[str, Path] = {}
     listed: list[Listed] = []
     for directory in (entry for entry in entries if entry.is_dir()):
         speaker = _as_id(directory.name)
-        _claim(speakers, speaker, directory, "speaker")
+        if speaker in speakers:
+            raise UserError(
+                f"{speakers[speaker]} and {directory} would both be speaker {speaker!r}; rename one of them"
+            )
+        speakers[speaker] = directory
         files = [Path(path) for path in files_below(str(directory))]
         audio = [file for file in files if _extension(file) in extensions]
         if not audio:
             raise UserError(f"{directory}: the speaker folder holds no audio{_describe(files)}; add some or remove it")
         for file in audio:
             utterance = _as_id(f"{directory.name}/{file.relative_to(directory).with_suffix('').as_posix()}")
-            _claim(utterances, utterance, file, "utterance")
             listed.append(Listed(utterance, speaker, str(file.absolute())))
     if not speakers:
         raise UserError(f"{top}: there is no speaker folder; expected {top}/<speaker>/<audio>")
     return make_kaldi_dir(listed, jobs=jobs, measure=measure)
-
-
-def prepare_outside(folder: str | Path, *, out: str | Path, jobs: int = 1, measure: Measure | None = None) -> KaldiDir:
-    """``prepare_speaker_folders`` for a data directory that does not lie in the corpus itself.
-
-    Raises:
-        UserError: ``out`` is a folder below ``folder``.
-    """
-    if Path(out).resolve().is_relative_to(Path(folder).resolve()):
-        raise UserError(
-            f"out={out} lies in the source {folder}, whose folders are taken for speakers; choose a folder outside"
-        )
-    return prepare_speaker_folders(folder, jobs=jobs, measure=measure)
 
 
 def audio_extensions() -> set[str]:
@@ -108,12 +103,6 @@ def _extension(file: Path) -> str:
 
 def _as_id(name: str) -> str:
     return "-".join(name.replace("/", " ").split())
-
-
-def _claim(taken: dict[str, Path], name: str, path: Path, kind: str) -> None:
-    if name in taken:
-        raise UserError(f"{taken[name]} and {path} would both be {kind} {name!r}; rename one of them")
-    taken[name] = path
 
 
 def _describe(files: list[Path]) -> str:

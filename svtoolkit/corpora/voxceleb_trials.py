@@ -16,8 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from svtoolkit.corpora.folders import Measure
 from svtoolkit.corpora.prepared import Prepared
 from svtoolkit.corpora.voxceleb import prepare_voxceleb1
@@ -137,7 +135,8 @@ def read_voxceleb_trials(
     trials = _parse(path, content, utt2spk, check=official is not None or allow_other)
     if official is None and not allow_other:
         raise UserError(f"{path}: {_difference(path, content, len(trials))}")
-    return f"trials_{_own_name(path) if official is None else official.name}", trials
+    own_name = re.sub(r"\s+", "_", os.path.splitext(Path(path).name.removesuffix(".gz"))[0])
+    return f"trials_{own_name if official is None else official.name}", trials
 
 
 def as_utterance(file: str) -> str:
@@ -171,9 +170,7 @@ def _recognise(content: bytes) -> OfficialList | None:
 
 
 def _parse(path: str | Path, content: bytes, utt2spk: Mapping[str, str], *, check: bool) -> Trials:
-    enrol: list[str] = []
-    test: list[str] = []
-    target: list[bool] = []
+    listed: list[tuple[str, str, bool]] = []
     utterances: dict[str, str] = {}  # each file is in many lines: one string for all of them
     for number, line in enumerate(content.decode("utf-8", "backslashreplace").split("\n"), start=1):
         fields = line.split()
@@ -188,12 +185,10 @@ def _parse(path: str | Path, content: bytes, utt2spk: Mapping[str, str], *, chec
                 f"{path}:{number}: names {absent[0]!r}, which is not in the data directory; prepare the speakers of "
                 "the list as well (O: the test part, E and H: part=all)"
             )
-        enrol.append(ids[0])
-        test.append(ids[1])
-        target.append(fields[0] == "1")
-    if not target:
+        listed.append((ids[0], ids[1], fields[0] == "1"))
+    if not listed:
         raise UserError(f"{path}: the trial list is empty; expected lines {LINE_FORM}")
-    return Trials(enrol, test, np.array(target, dtype=bool))
+    return Trials.of(listed)
 
 
 def _difference(path: str | Path, content: bytes, trials: int) -> str:
@@ -208,8 +203,3 @@ def _difference(path: str | Path, content: bytes, trials: int) -> str:
         return f"holds {trials} trials, the published list of that name {official.trials}; {remedy}"
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
     return f"has md5 {found}, the published list of that name {official.md5}; {remedy}"
-
-
-def _own_name(path: str | Path) -> str:
-    name = Path(path).name.removesuffix(".gz")
-    return re.sub(r"\s+", "_", os.path.splitext(name)[0])

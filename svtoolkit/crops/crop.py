@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -69,6 +69,7 @@ class CropGeometry:
     bins: int
 
 
+@dataclass(eq=False)
 class CropDataset(Dataset[Crop]):
     """Item (epoch, entry) -> crop.
 
@@ -86,32 +87,21 @@ class CropDataset(Dataset[Crop]):
         UserError: negative ``dither``; for an item: a file that cannot be used.
     """
 
-    def __init__(
-        self,
-        training_set: TrainingSet,
-        geometry: CropGeometry,
-        spec_augment: SpecAugment,
-        *,
-        dither: float,
-        int16_scale: bool,
-        seed: int,
-        augmenter: Augmenter = UNCHANGED,
-        augment_in_batch: bool = False,
-        channel: int | None = None,
-        resample: bool = False,
-    ) -> None:
-        if not dither >= 0:
-            raise UserError(f"augment.dither is {dither}, expected a standard deviation of 0 or more")
-        self.training_set = training_set
-        self.geometry = geometry
-        self.spec_augment = spec_augment
-        self.dither = dither
-        self.int16_scale = int16_scale
-        self.seed = seed
-        self.augmenter = augmenter
-        self.augment_in_batch = augment_in_batch
-        self.channel = channel
-        self.resample = resample
+    training_set: TrainingSet
+    geometry: CropGeometry
+    spec_augment: SpecAugment
+    _: KW_ONLY
+    dither: float
+    int16_scale: bool
+    seed: int
+    augmenter: Augmenter = UNCHANGED
+    augment_in_batch: bool = False
+    channel: int | None = None
+    resample: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.dither >= 0:
+            raise UserError(f"augment.dither is {self.dither}, expected a standard deviation of 0 or more")
 
     def __len__(self) -> int:
         return len(self.training_set)

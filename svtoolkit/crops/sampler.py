@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
@@ -30,6 +30,7 @@ class Windows:
         return entries[np.argsort(window[self.group[entries]], kind="stable")]
 
 
+@dataclass(eq=False)
 class BatchSampler:
     """An exact shuffle of all entries an epoch, rounded down to whole batches; it can begin at any step.
 
@@ -49,35 +50,28 @@ class BatchSampler:
         start_step, total_steps: optimizer steps that iteration begins after and ends at; one epoch unless set.
     """
 
-    def __init__(
-        self,
-        num_entries: int,
-        *,
-        batch_size: int,
-        micro_batch: int,
-        seed: int,
-        rank: int = 0,
-        processes: int = 1,
-        windows: Windows | None = None,
-    ) -> None:
-        if num_entries < batch_size:
+    num_entries: int
+    _: KW_ONLY
+    batch_size: int
+    micro_batch: int
+    seed: int
+    rank: int = 0
+    processes: int = 1
+    windows: Windows | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_entries < self.batch_size:
             raise UserError(
-                f"trainer.batch_size is {batch_size}, but the training set has {num_entries} crops an epoch; lower it"
+                f"trainer.batch_size is {self.batch_size}, but the training set has {self.num_entries} crops an epoch; "
+                "lower it"
             )
-        share = share_of(batch_size, processes)
-        if not 0 < micro_batch <= share or share % micro_batch:
-            shared = f" / {processes} processes" if processes > 1 else ""
+        self.share = share_of(self.batch_size, self.processes)
+        if not 0 < self.micro_batch <= self.share or self.share % self.micro_batch:
+            shared = f" / {self.processes} processes" if self.processes > 1 else ""
             raise UserError(
-                f"trainer.micro_batch is {micro_batch}, expected a divisor of trainer.batch_size{shared}, "
-                f"which is {share}"
+                f"trainer.micro_batch is {self.micro_batch}, expected a divisor of trainer.batch_size{shared}, "
+                f"which is {self.share}"
             )
-        self.num_entries = num_entries
-        self.batch_size = batch_size
-        self.micro_batch = micro_batch
-        self.seed = seed
-        self.rank = rank
-        self.share = share
-        self.windows = windows
         self.start_step = 0
         self.total_steps = self.steps_per_epoch
 

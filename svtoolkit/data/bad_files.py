@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,24 +29,6 @@ def count_allowed(max_bad: float, utterances: int) -> int:
     return max(1, int(max_bad * utterances)) if max_bad > 0 else 0
 
 
-def show_reasons(bad: Sequence[BadFile]) -> str:
-    """What a message says of them: why the first few are bad."""
-    return "; ".join(item.reason for item in bad[:SHOWN])
-
-
-def write_bad_files(folder: Path, bad: Iterable[BadFile]) -> None:
-    """List them in `bad_files.tsv`: utterance, file and reason; no list where there is nothing to tell."""
-    lines = [
-        f"{item.utterance_id}\t{item.path}\t{' '.join(item.reason.split())}\n"
-        for item in sorted(bad, key=lambda item: item.utterance_id)
-    ]
-    if not lines:
-        (folder / BAD_FILES).unlink(missing_ok=True)
-        return
-    with atomic_write(folder / BAD_FILES) as stream:
-        stream.writelines(["utterance\tfile\treason\n", *lines])
-
-
 class BadFiles:
     """The bad files found so far, and how many there may be.
 
@@ -68,20 +50,24 @@ class BadFiles:
         """
         self.found += bad
         if len(self.found) > self.allowed:
-            raise UserError(
-                f"{len(self.found)} of {self._utterances} files cannot be used, with max_bad={self._max_bad:g} "
-                f"{self.allowed} may be: {show_reasons(self.found)}; {self._folder / BAD_FILES} lists them: repair or "
-                "drop them (`svt validate --fix`), or raise max_bad, and run the same command again, which keeps what "
-                "is finished"
-            )
+            raise self.refusal()
+
+    def refusal(self) -> UserError:
+        """The sentence that says so, with why the first few are bad."""
+        reasons = "; ".join(item.reason for item in self.found[:SHOWN])
+        return UserError(
+            f"{len(self.found)} of {self._utterances} files cannot be used, with max_bad={self._max_bad:g} "
+            f"{self.allowed} may be: {reasons}; {self._folder / BAD_FILES} lists them: repair or drop them "
+            "(`svt validate --fix`), or raise max_bad, and run the same command again, which keeps what is finished"
+        )
 
 
 @contextmanager
 def listing_bad_files(folder: Path, utterances: int, max_bad: float) -> Iterator[BadFiles]:
-    """Bad files for a block; however it ends, those found are in `bad_files.tsv` of the folder afterwards.
+    """Bad files for a block; however it ends, `bad_files.tsv` of the folder lists those found: utterance, file, reason.
 
     Args:
-        folder: where the list is written.
+        folder: where the list is written; none is there where nothing was found.
         utterances: of all the work.
         max_bad: share of them that may be bad; where it is above 0, one always may.
     """
@@ -89,4 +75,10 @@ def listing_bad_files(folder: Path, utterances: int, max_bad: float) -> Iterator
     try:
         yield bad
     finally:
-        write_bad_files(folder, bad.found)
+        found = sorted(bad.found, key=lambda item: item.utterance_id)
+        lines = [f"{item.utterance_id}\t{item.path}\t{' '.join(item.reason.split())}\n" for item in found]
+        if lines:
+            with atomic_write(folder / BAD_FILES) as stream:
+                stream.writelines(["utterance\tfile\treason\n", *lines])
+        else:
+            (folder / BAD_FILES).unlink(missing_ok=True)

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
-from itertools import islice
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from svtoolkit.audio.m4a import import_av, is_left_to_ffmpeg
+from svtoolkit.config import ConvertConfig
 from svtoolkit.data.bad_files import BAD_FILES, BadFile, listing_bad_files
 from svtoolkit.data.conversion_worker import Converted, Form, Outcome, Task, convert_all
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
@@ -27,6 +27,7 @@ from svtoolkit.errors import UserError
 from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.output_folder import claim_folder, explain_full_disk, hold_alone, remove_leftovers
 from svtoolkit.system.processes import worker_processes
+from svtoolkit.system.threads import submit_ahead
 
 log = logging.getLogger(__name__)
 
@@ -44,16 +45,7 @@ LOCK = ".conversion.lock"
 
 
 def convert_corpus(
-    source: str | Path,
-    out: str | Path,
-    *,
-    root: str | Path | None = None,
-    audio_format: str = "flac",
-    sample_rate: int = 16000,
-    channel: int | None = None,
-    jobs: int = 1,
-    max_bad: float = 0.001,
-    progress: Callable[[int], object] | None = None,
+    source: str | Path, out: str | Path, *, progress: Callable[[int], object] | None = None, **options: Any
 ) -> KaldiDir:
     """Decode every utterance of a data directory and write the directory of the files that were made.
 
@@ -65,13 +57,9 @@ def convert_corpus(
     Args:
         source: the data directory; its audio may be of any format that ``open_audio`` reads, m4a included.
         out: folder of the converted directory; may hold a part of the same conversion.
-        root: folder that relative paths of ``source`` are taken from; the working directory if None.
-        audio_format: ``flac`` or ``wav``, 16 bit, mono.
-        sample_rate: of the files, in Hz; others are converted.
-        channel: channel of multi-channel files, counted from 0; such files are bad if None.
-        jobs: processes; with several, a script must call this under ``if __name__ == "__main__"``.
-        max_bad: share of the utterances that may be bad; where it is above 0, one always may.
         progress: called with the number of utterances finished since its last call.
+        options: other fields of ``ConvertConfig``, such as ``sample_rate``; with several ``jobs``, a script must call
+            this under ``if __name__ == "__main__"``.
 
     Returns:
         the converted directory, with durations, paths absolute.
@@ -81,18 +69,16 @@ def convert_corpus(
             being written to; PyAV is missing where it is needed; more bad files than ``max_bad``; the disk is full; a
             process died. What was converted is kept.
     """
-    _check_options(audio_format, sample_rate, channel, jobs, max_bad)
+    config = ConvertConfig(str(source), str(out), **options)
+    _check_options(config)
     target = Path(out).absolute()
     if target.resolve() == Path(source).resolve():
         raise UserError(f"{out}: is the directory that is converted; choose another folder")
-    kaldi_dir = KaldiDir.read(source, root)
-    tasks = [
-        _make_task(kaldi_dir.utterance(utterance_id), target, audio_format)
-        for utterance_id in sorted(kaldi_dir.utt2spk)
-    ]
+    kaldi_dir = KaldiDir.read(source, config.root)
+    tasks = [_make_task(utterance, target, config.format) for utterance in kaldi_dir.utterances()]
     if any(is_left_to_ffmpeg(task.source) for task in tasks):
         import_av()  # once for all of them, before the first
-    form = Form(audio_format, sample_rate, channel)
+    form = Form(config.format, config.sample_rate, config.channel)
     busy = f"{target}: another conversion is writing to the folder; wait for its end or choose another folder"
     with explain_full_disk(target):
         target.mkdir(parents=True, exist_ok=True)
@@ -101,21 +87,21 @@ def convert_corpus(
             if alone:
                 remove_leftovers({os.path.dirname(task.target) for task in tasks})
             _drop_others(target / ORIGINS, tasks)
-            seconds, bad = _convert(tasks, form, jobs, max_bad, target, progress)
+            seconds, bad = _convert(tasks, form, config.jobs, config.max_bad, target, progress)
             return _write_directory(Path(source), target, kaldi_dir.utt2spk, tasks, seconds, bad)
 
 
-def _check_options(audio_format: str, sample_rate: int, channel: int | None, jobs: int, max_bad: float) -> None:
-    if audio_format not in FORMATS:
-        raise UserError(f"format is {audio_format!r}, expected one of {', '.join(FORMATS)}")
-    if sample_rate < 1:
-        raise UserError(f"sample_rate is {sample_rate}, expected a rate in Hz such as 16000")
-    if channel is not None and channel < 0:
-        raise UserError(f"channel is {channel}, expected 0 or more (channels are counted from 0)")
-    if jobs < 1:
-        raise UserError(f"jobs is {jobs}, expected 1 or more")
-    if not 0 <= max_bad <= 1:
-        raise UserError(f"max_bad is {max_bad}, expected a share of the files from 0 to 1")
+def _check_options(config: ConvertConfig) -> None:
+    if config.format not in FORMATS:
+        raise UserError(f"format is {config.format!r}, expected one of {', '.join(FORMATS)}")
+    if config.sample_rate < 1:
+        raise UserError(f"sample_rate is {config.sample_rate}, expected a rate in Hz such as 16000")
+    if config.channel is not None and config.channel < 0:
+        raise UserError(f"channel is {config.channel}, expected 0 or more (channels are counted from 0)")
+    if config.jobs < 1:
+        raise UserError(f"jobs is {config.jobs}, expected 1 or more")
+    if not 0 <= config.max_bad <= 1:
+        raise UserError(f"max_bad is {config.max_bad}, expected a share of the files from 0 to 1")
 
 
 def _make_task(utterance: Utterance, out: Path, audio_format: str) -> Task:
@@ -149,9 +135,10 @@ def _convert(
 ) -> tuple[dict[str, float], list[BadFile]]:
     """Length in seconds of each utterance that was converted, and the others; stops where more are bad than may be."""
     seconds: dict[str, float] = {}
+    batches = [tasks[begin : begin + BATCH] for begin in range(0, len(tasks), BATCH)]
     with (
         listing_bad_files(out, len(tasks), max_bad) as bad,
-        closing(_finish_batches(_split(tasks, BATCH), form, jobs)) as finished,
+        closing(_finish_batches(batches, form, jobs)) as finished,
     ):
         for results in finished:
             seconds |= {result.utterance_id: result.seconds for result in results if isinstance(result, Converted)}
@@ -174,20 +161,8 @@ def _finish_batches(batches: Iterable[Sequence[Task]], form: Form, jobs: int) ->
         "a process of the conversion was killed, probably because memory ran out; run the same command again, which "
         "keeps what was converted, with fewer jobs if it happens again"
     )
-    pending: deque[Future[list[Outcome]]] = deque()
     with worker_processes(jobs, killed=killed) as workers:
-        for batch in batches:
-            pending.append(workers.submit(convert_all, batch, form))
-            if len(pending) > AHEAD * jobs:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-
-
-def _split(tasks: Iterable[Task], size: int) -> Iterator[list[Task]]:
-    rest = iter(tasks)
-    while batch := list(islice(rest, size)):
-        yield batch
+        yield from submit_ahead(workers, partial(convert_all, form=form), batches, AHEAD * jobs)
 
 
 def _write_directory(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 from svtoolkit.data.audio_table import AUDIO_TABLES
 from svtoolkit.data.kaldi_dir import KaldiDir, further_tables, parse_tables
@@ -40,12 +39,8 @@ def repair(
     out: str | Path,
     *,
     root: str | Path | None = None,
-    sample_rate: int | None = None,
-    channel: int | None = None,
     check_audio: bool = True,
-    against: Sequence[str | Path] = (),
-    jobs: int = 1,
-    progress: Callable[[int], object] | None = None,
+    **options: Any,
 ) -> Repair:
     """Write a copy of a data directory in which `validate` finds no fault; the original is left as it is.
 
@@ -58,23 +53,14 @@ def repair(
     Args:
         path: the data directory.
         out: folder of the copy; it must be empty or missing, and lie outside ``path``.
-        root, sample_rate, channel, check_audio, against, jobs, progress: as for `validate`.
+        root, check_audio, options: as for `validate`.
 
     Raises:
         UserError: as `validate`; ``out`` is in use or within ``path``; nothing would remain.
     """
     source, target = Path(path), Path(out)
     _check_target(source, target)
-    validation = validate(
-        source,
-        root=root,
-        sample_rate=sample_rate,
-        channel=channel,
-        check_audio=check_audio,
-        against=against,
-        jobs=jobs,
-        progress=progress,
-    )
+    validation = validate(source, root=root, check_audio=check_audio, **options)
     kaldi_dir = parse_tables(source, root).kaldi_dir
     dropped = _choose_dropped(kaldi_dir, validation.faults)
     kept = kaldi_dir.subset(utterance for utterance in kaldi_dir.utt2spk if utterance not in dropped)
@@ -160,8 +146,7 @@ def _usable_trials(path: Path, utt2spk: Mapping[str, str]) -> Trials:
         and trial[1] in utt2spk
         and (utt2spk[trial[0]] == utt2spk[trial[1]]) == trial[2]
     ]
-    target = np.array([trial[2] for trial in usable], dtype=bool)
-    return Trials([trial[0] for trial in usable], [trial[1] for trial in usable], target)
+    return Trials.of(usable)
 
 
 def _compare_files(source: Path, target: Path, result: Repair) -> None:

@@ -57,12 +57,8 @@ def verify_shards(folder: str | Path, *, jobs: int = 1) -> list[Fault]:
             message = f"the file is missing, which {purpose}; copy it, or write the shards again with `svt shard`"
             faults.append(Fault(MISSING_TABLE, name, message))
             pointless.add(code)
-    archives = _collect(base, faults)
-
-    def check(item: tuple[str, _Archive]) -> list[Fault]:
-        return _check_archive(*item)
-
-    for found in map_in_order(check, sorted(archives.items()), jobs):
+    archives = sorted(_collect(base, faults).items())
+    for found in map_in_order(lambda item: _check_archive(*item), archives, jobs):
         faults += [fault for fault in found if fault.code not in pointless]
     return faults
 

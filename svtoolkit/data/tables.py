@@ -75,7 +75,7 @@ def read_table(path: Path, faults: list[Fault], columns: int | None = None) -> d
         if not line:
             continue
         key, *rest = line.split(maxsplit=1)
-        if b"\0" in raw or not _is_utf8(raw):
+        if b"\0" in raw or raw.decode("utf-8", "ignore").encode() != raw:
             faults.append(Fault("encoding", where, f"{line!r} is not UTF-8; re-encode the list", key))
             continue
         found = len(line.split())
@@ -112,7 +112,7 @@ def write_table(path: Path, table: Mapping[str, str]) -> None:
                 f"{path}: the entry {key!r} {value!r} cannot be written; expected a key without white space and "
                 "a value on one line without white space around it; rename the file or id"
             )
-        if not (_is_encodable(key) and _is_encodable(value)):
+        if f"{key} {value}" != f"{key} {value}".encode("utf-8", "ignore").decode():
             raise UserError(f"{path}: the entry {key!r} {value!r} has no UTF-8 form; rename the file or folder")
     with atomic_write(path) as stream:
         stream.writelines(f"{key} {table[key]}\n" for key in sorted(table))
@@ -161,19 +161,3 @@ def format_segment(segment: Segment) -> str:
     """The line of `segments` without its key; numbers so that they read back as the same numbers."""
     end = str(TO_THE_END) if segment.end is None else repr(float(segment.end))
     return f"{segment.recording} {float(segment.start)!r} {end}"
-
-
-def _is_utf8(raw: bytes) -> bool:
-    try:
-        raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _is_encodable(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -34,8 +34,19 @@ class Trials:
     test: Sequence[str]
     target: np.ndarray
 
+    @classmethod
+    def of(cls, listed: Sequence[tuple[str, str, bool]]) -> Trials:
+        """Trials of (enrolment, test, whether they share a speaker)."""
+        target = np.array([trial[2] for trial in listed], dtype=bool)
+        return cls([trial[0] for trial in listed], [trial[1] for trial in listed], target)
+
     def __len__(self) -> int:
         return len(self.target)
+
+    def take(self, rows: np.ndarray) -> Trials:
+        """These trials alone."""
+        chosen = rows.tolist()
+        return Trials([self.enrol[row] for row in chosen], [self.test[row] for row in chosen], self.target[rows])
 
     @property
     def utterances(self) -> set[str]:
@@ -48,17 +59,15 @@ def read_trials(path: str | Path) -> Trials:
     Raises:
         UserError: missing or empty file, a line of another form; names file, line and remedy.
     """
-    enrol, test, target = [], [], []
+    listed = []
     for number, line in trial_lines(path):
         trial = parse_trial(line)
         if trial is None:
             raise UserError(f"{path}:{number}: found {line!r}, expected {TRIAL_FORM}")
-        enrol.append(trial[0])
-        test.append(trial[1])
-        target.append(trial[2])
-    if not target:
+        listed.append(trial)
+    if not listed:
         raise UserError(f"{path}: the trial list is empty; expected lines {TRIAL_FORM}")
-    return Trials(enrol, test, np.array(target, dtype=bool))
+    return Trials.of(listed)
 
 
 def trial_lines(path: str | Path) -> Iterator[tuple[int, str]]:

@@ -7,10 +7,12 @@ another directory go beyond it.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from svtoolkit.config import ValidateConfig
 from svtoolkit.data.audio_survey import SILENCE_DBFS, Extent, Survey, survey_recording
 from svtoolkit.data.kaldi_dir import KaldiDir, Tables, parse_tables
 from svtoolkit.data.shard_index import INDEX
@@ -52,50 +54,38 @@ class Validation:
         return not self.faults
 
 
-def validate(
-    path: str | Path,
-    *,
-    root: str | Path | None = None,
-    sample_rate: int | None = None,
-    channel: int | None = None,
-    check_audio: bool = True,
-    against: Sequence[str | Path] = (),
-    jobs: int = 1,
-    progress: Callable[[int], object] | None = None,
-) -> Validation:
+def validate(path: str | Path, *, progress: Callable[[int], object] | None = None, **options: Any) -> Validation:
     """Check a data directory and list all its faults.
 
     Args:
         path: the data directory.
-        root: folder that relative paths of wav.scp are taken from; the working directory if None.
-        sample_rate: rate in Hz that all audio must have; the one that most recordings have if None.
-        channel: channel of multi-channel files, counted from 0; such files are a fault if None.
-        check_audio: decode every recording (once); the tables alone if False.
-        against: data directories that may share no speaker and no utterance id with this one.
-        jobs: recordings decoded at a time; the result does not depend on it.
         progress: called with the number of recordings that are done.
+        options: other fields of ``ValidateConfig``; the result does not depend on ``jobs``. Where ``sample_rate`` is
+            None, it is the one that most recordings have.
 
     Raises:
         UserError: ``path`` or a directory of ``against`` cannot be read at all, or options that do not go together.
     """
-    _check_options(sample_rate, channel, check_audio)
-    tables = parse_tables(path, root)
+    config = ValidateConfig(str(path), **options)
+    _check_options(config)
+    tables = parse_tables(path, config.root)
     kaldi_dir = tables.kaldi_dir
     validation = Validation(
         faults=list(tables.faults), speakers=len(kaldi_dir.speakers), utterances=len(kaldi_dir.utt2spk)
     )
-    if check_audio:
-        checks = AudioChecks(tables, sample_rate, channel, validation)
-        checks.run(jobs, progress)
+    if config.check_audio:
+        AudioChecks(tables, config.sample_rate, config.channel, validation).run(config.jobs, progress)
         validation.hours = sum(validation.durations.values()) / 3600
     else:
         durations = (kaldi_dir.utterance(utt).duration for utt in kaldi_dir.utt2spk if _is_listed(kaldi_dir, utt))
         validation.hours = sum(duration or 0.0 for duration in durations) / 3600
-    if check_audio and tables.audio_table == INDEX and root is None:
-        validation.faults += [fault for fault in verify_shards(path, jobs=jobs) if fault not in validation.faults]
+    if config.check_audio and tables.audio_table == INDEX and config.root is None:
+        validation.faults += [
+            fault for fault in verify_shards(path, jobs=config.jobs) if fault not in validation.faults
+        ]
     for trials in find_trials(path) if kaldi_dir.utt2spk else ():  # without it no trial could be right
         validation.faults += _check_trials(trials, kaldi_dir.utt2spk)
-    for other in against:
+    for other in config.against:
         validation.faults += _compare(tables, Path(other))
     return validation
 
@@ -106,13 +96,13 @@ def find_trials(path: str | Path) -> list[Path]:
     return sorted(file for file in files if file.name == "trials" or file.name.startswith("trials_"))
 
 
-def _check_options(sample_rate: int | None, channel: int | None, check_audio: bool) -> None:
-    if not check_audio and (sample_rate is not None or channel is not None):
+def _check_options(config: ValidateConfig) -> None:
+    if not config.check_audio and (config.sample_rate is not None or config.channel is not None):
         raise UserError("sample_rate and channel are checked in the audio; leave them out or set check_audio=true")
-    if sample_rate is not None and sample_rate <= 0:
-        raise UserError(f"sample_rate is {sample_rate}, expected a rate in Hz such as 16000")
-    if channel is not None and channel < 0:
-        raise UserError(f"channel is {channel}, expected 0 or more (channels are counted from 0)")
+    if config.sample_rate is not None and config.sample_rate <= 0:
+        raise UserError(f"sample_rate is {config.sample_rate}, expected a rate in Hz such as 16000")
+    if config.channel is not None and config.channel < 0:
+        raise UserError(f"channel is {config.channel}, expected 0 or more (channels are counted from 0)")
 
 
 def _is_listed(kaldi_dir: KaldiDir, utterance: str) -> bool:

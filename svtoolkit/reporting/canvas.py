@@ -10,7 +10,7 @@ import io
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib
 from matplotlib.artist import Artist
@@ -58,15 +58,10 @@ STYLE: Any = {
 }
 
 
-class LineStyle(NamedTuple):
-    color: str
-    linestyle: Any
-
-
-def line_style(position: int) -> LineStyle:
+def line_style(position: int) -> dict[str, Any]:
     """Colour and dash pattern of the series at ``position``; thirty pairs before one repeats."""
     turn = position // len(COLOURS)
-    return LineStyle(COLOURS[position % len(COLOURS)], DASHES[(position + turn) % len(DASHES)])
+    return {"color": COLOURS[position % len(COLOURS)], "linestyle": DASHES[(position + turn) % len(DASHES)]}
 
 
 @contextmanager

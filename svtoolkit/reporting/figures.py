@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from statistics import NormalDist
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from scipy.special import ndtr, ndtri
 
 from svtoolkit.errors import UserError
 from svtoolkit.reporting.canvas import COLOURS, add_legend, drawing, legend_text, line_style
@@ -34,9 +34,7 @@ def probit(probability: np.ndarray, lowest: float, highest: float) -> np.ndarray
         probability: shape (points,), in [0, 1].
         lowest, highest: both within (0, 1), where the result is finite.
     """
-    normal = NormalDist()
-    values, positions = np.unique(np.clip(probability, lowest, highest), return_inverse=True)
-    return np.array([normal.inv_cdf(value) for value in values.tolist()])[positions]
+    return ndtri(np.clip(probability, lowest, highest))
 
 
 def det_curve(systems: Mapping[str, tuple[np.ndarray, np.ndarray]], eer: Mapping[str, float]) -> Figure:
@@ -65,9 +63,8 @@ def det_curve(systems: Mapping[str, tuple[np.ndarray, np.ndarray]], eer: Mapping
         *(HIGH_TICKS if max(eer.values()) > HIGH_EER else ()),
     )
     lowest, highest = 0.8 * ticks[0] / 100, 0.98 if ticks[-1] > 50 else 0.55
-    normal = NormalDist()
-    start, end = normal.inv_cdf(lowest), normal.inv_cdf(highest)
-    outer = normal.cdf(start - OUTSIDE), normal.cdf(end + OUTSIDE)
+    start, end = ndtri(lowest), ndtri(highest)
+    outer = ndtr(start - OUTSIDE), ndtr(end + OUTSIDE)
     handles, labels = [], []
     with drawing():
         width, height = LEFT + SIDE + 0.25, TOP + SIDE + BELOW + ROW * len(systems) + 0.1
@@ -77,9 +74,9 @@ def det_curve(systems: Mapping[str, tuple[np.ndarray, np.ndarray]], eer: Mapping
         for position, (label, (p_miss, p_fa)) in enumerate(systems.items()):
             style = line_style(position)
             point = probit(np.array([eer[label]]), lowest, highest)
-            axes.plot(point, point, "o", ms=6, mew=1.4, mfc="white", mec=style.color, clip_on=False, zorder=5)
+            axes.plot(point, point, "o", ms=6, mew=1.4, mfc="white", mec=style["color"], clip_on=False, zorder=5)
             p_miss, p_fa = _bridge_ties(np.asarray(p_miss), np.asarray(p_fa))
-            handles += axes.plot(*_thin(probit(p_fa, *outer), probit(p_miss, *outer)), **style._asdict())
+            handles += axes.plot(*_thin(probit(p_fa, *outer), probit(p_miss, *outer)), **style)
             labels.append(f"{legend_text(label)}: EER {percent(eer[label])}")
         _probit_axes(axes, ticks, start, end)
         place = {"loc": "upper left", "bbox_to_anchor": (LEFT / width, (height - TOP - SIDE - BELOW + 0.1) / height)}
@@ -103,8 +100,7 @@ def _bridge_ties(p_miss: np.ndarray, p_fa: np.ndarray) -> tuple[np.ndarray, np.n
     Between such points the trade-off is linear in probability, which is not straight on probit axes.
     """
     jumps = np.minimum(np.abs(np.diff(p_miss)), np.abs(np.diff(p_fa)))
-    normal = NormalDist()
-    between = np.array([normal.cdf(z) for z in np.linspace(-3.5, 3.5, 71)])
+    between = ndtr(np.linspace(-3.5, 3.5, 71))
     steps = np.arange(len(p_miss), dtype=np.float64)
     places = np.sort(np.concatenate([steps, *(start + between for start in np.flatnonzero(jumps > TIE))]))
     return np.interp(places, steps, p_miss), np.interp(places, steps, p_fa)
@@ -119,7 +115,7 @@ def _thin(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _probit_axes(axes: Axes, ticks: tuple[float, ...], start: float, end: float) -> None:
-    places = [NormalDist().inv_cdf(tick / 100) for tick in ticks]
+    places = ndtri(np.array(ticks) / 100)
     names = [f"{tick:g}" for tick in ticks]
     axes.set(xlim=(start, end), ylim=(start, end), aspect="equal")
     axes.set_xticks(places, _spaced(names, [(place - start) / (end - start) * SIDE for place in places]))

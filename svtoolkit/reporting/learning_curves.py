@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from svtoolkit.errors import UserError
 from svtoolkit.reporting.canvas import add_legend, drawing, line_style
 from svtoolkit.reporting.history import Record, series
 
@@ -89,30 +88,22 @@ def panel_curves(panel: Panel, history: Sequence[Record]) -> tuple[list[Curve], 
     return left, right if right and len(right.x) and left else None
 
 
-def has_curves(history: Sequence[Record]) -> bool:
-    """Whether ``learning_curves`` has anything to draw."""
-    return any(panel_curves(panel, history)[0] for panel in PANELS)
-
-
-def learning_curves(history: Sequence[Record]) -> Figure:
+def learning_curves(history: Sequence[Record]) -> Figure | None:
     """Loss and margin, accuracy, learning rate, wait for data over steps; EER, minDCF and memory over epochs.
 
-    Panels without a single value are left out.
+    Panels without a single value are left out; None where nothing is left.
 
     Args:
         history: records of kind ``step`` and ``epoch``, as ``read_history`` gives them. Accuracies, error
             rates and ``data_wait`` (the share of the time spent waiting for data) lie between 0 and 1.
 
     Raises:
-        UserError: a value that is not a number, or nothing to draw.
+        UserError: a value that is not a number.
     """
     filled = [(panel, *panel_curves(panel, history)) for panel in PANELS]
     filled = [entry for entry in filled if entry[1]]
     if not filled:
-        raise UserError(
-            "the training history holds nothing to draw; expected records of kind 'step' or 'epoch' with a loss, "
-            "an accuracy or a validation EER"
-        )
+        return None
     columns = min(2, len(filled))
     rows = -(-len(filled) // columns)
     with drawing():
@@ -154,11 +145,11 @@ def _draw_curve(axes: Axes, curve: Curve, position: int) -> Artist:
         size = np.diff(np.append(stretches, len(curve.x)))
         x, y = (np.add.reduceat(values, stretches) / size for values in (curve.x, curve.y))
         low, high = (reduce.reduceat(curve.y, stretches) for reduce in (np.minimum, np.maximum))
-        axes.fill_between(x, low, high, color=style.color, alpha=0.2, linewidth=0)
+        axes.fill_between(x, low, high, color=style["color"], alpha=0.2, linewidth=0)
     else:
         x, y = curve.x, curve.y
     marker = "o" if len(x) <= MARKED_POINTS else None
-    return axes.plot(x, y, marker=marker, markersize=3.2, zorder=3, clip_on=False, **style._asdict())[0]
+    return axes.plot(x, y, marker=marker, markersize=3.2, zorder=3, clip_on=False, **style)[0]
 
 
 def _count_along(axes: Axes, curves: list[Curve]) -> None:

@@ -23,7 +23,6 @@ class PageFigure:
 
 def build_page(
     *,
-    title: str,
     results: Sequence[Mapping[str, Any]],
     det: PageFigure,
     histograms: Sequence[PageFigure],
@@ -34,7 +33,6 @@ def build_page(
     """The report as one HTML document, without scripts and without anything loaded from elsewhere.
 
     Args:
-        title: heading of the page.
         results: one mapping per evaluated score file, as ``report.write_report`` describes it.
         det: DET plot of all systems.
         histograms: score distributions, in the order of the results.
@@ -46,7 +44,6 @@ def build_page(
     trial_lists = dict.fromkeys((result["evaluation"], result.get("trials_sha256") or NOTHING) for result in results)
     lists_of = Counter(evaluation for evaluation, _ in trial_lists)
     return page_template().render(
-        title=title,
         summary=_summary(results),
         det=det,
         histograms=histograms,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,6 @@ def write_report(
     history: Sequence[Record] = (),
     config_text: str = "",
     facts: Mapping[str, Any] | None = None,
-    title: str = "Speaker verification report",
 ) -> Path:
     """Write result.json, det.svg, det.png, scores-<evaluation>-<scores>.svg, learning_curves.svg and index.html.
 
@@ -50,7 +48,6 @@ def write_report(
         config_text: the composed configuration, YAML.
         facts: model, sizes, machine, versions and the like: text, numbers, lists and mappings of these;
             ``commands`` holds the commands that repeat the run.
-        title: heading of the page.
 
     Returns:
         the path of index.html.
@@ -60,7 +57,7 @@ def write_report(
     """
     # matplotlib takes a good part of a second to import, which commands that write no report should not pay.
     from svtoolkit.reporting.canvas import png_bytes, svg_text
-    from svtoolkit.reporting.learning_curves import has_curves, learning_curves
+    from svtoolkit.reporting.learning_curves import learning_curves
 
     results, facts = plain(list(results), "results"), plain(facts or {}, "facts")
     _check_results(results, scored)
@@ -69,10 +66,9 @@ def write_report(
     stems = _stems(results)
     for stem, histogram in zip(stems, histograms, strict=True):
         documents[f"{stem}.svg"] = svg_text(histogram)
-    if has_curves(history):
-        documents["learning_curves.svg"] = svg_text(learning_curves(history))
+    if (curves := learning_curves(history)) is not None:
+        documents["learning_curves.svg"] = svg_text(curves)
     page = build_page(
-        title=title,
         results=results,
         det=PageFigure(documents["det.svg"], _det_caption(results)),
         histograms=[
@@ -171,15 +167,6 @@ def _stems(results: Sequence[Mapping[str, Any]]) -> list[str]:
     return stems
 
 
-@contextmanager
-def _naming(label: str) -> Iterator[None]:
-    """Say in an error about scores whose scores they are."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(f"scores of {label}: {error}") from error
-
-
 def _evaluation_figures(results: Sequence[Mapping[str, Any]], scored: Sequence[ScoredTrials]) -> tuple[Any, list[Any]]:
     """The DET plot of all systems, and the histogram of each."""
     from svtoolkit.reporting.figures import det_curve, score_histogram
@@ -187,10 +174,12 @@ def _evaluation_figures(results: Sequence[Mapping[str, Any]], scored: Sequence[S
 
     systems, histograms = {}, []
     for result, (scores, target) in zip(results, scored, strict=True):
-        with _naming(_label(result)):
+        try:
             _, p_miss, p_fa = error_rates(scores, target)
-            systems[_label(result)] = p_miss, p_fa
             histograms.append(score_histogram(scores, target, result["eer_threshold"]))
+        except UserError as error:
+            raise UserError(f"scores of {_label(result)}: {error}") from error
+        systems[_label(result)] = p_miss, p_fa
     return det_curve(systems, {_label(result): result["eer"] for result in results}), histograms
 
 

@@ -71,14 +71,13 @@ def choose_epochs(folder: str | Path, records: Sequence[Mapping[str, Any]], *, c
     """
     if choose not in ("last", "best"):
         raise UserError(f"choose is {choose!r}, expected last or best")
-    there = kept_epochs(folder)
-    if choose == "last":
-        epochs = there[-num:] if num > 0 else []
-    else:
-        ranked = best_epochs([record for record in records if record["epoch"] in there], num)
-        epochs = sorted(ranked)
     if num < 1:
         raise UserError(f"num is {num}, expected 1 or more epochs to average")
+    there = kept_epochs(folder)
+    if choose == "last":
+        epochs = there[-num:]
+    else:
+        epochs = sorted(best_epochs([record for record in records if record["epoch"] in there], num))
     if not epochs:
         raise UserError(
             f"{folder}: no epoch can be averaged (choose={choose}); train with trainer.keep_last or trainer.keep_best "

@@ -6,6 +6,8 @@ import json
 import logging
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,20 +68,16 @@ class History:
             self._close_stream()
             self._rewrite()
         os.fsync(self._stream.fileno())
-        if self._tensorboard is not None:
-            try:
-                self._tensorboard.flush()
-            except OSError as error:
-                self._give_up_tensorboard(error)
+        with self._tensorboard_or_none() as tensorboard:
+            if tensorboard is not None:
+                tensorboard.flush()
 
     def close(self) -> None:
         """Let go of the files, after ``sync`` where it matters that all is written."""
         self._close_stream()
-        if self._tensorboard is not None:
-            try:
-                self._tensorboard.close()
-            except OSError as error:
-                self._give_up_tensorboard(error)
+        with self._tensorboard_or_none() as tensorboard:
+            if tensorboard is not None:
+                tensorboard.close()
 
     def _rewrite(self) -> None:
         """The whole file anew: what a stop or a full disk left in the middle of a line cannot be appended to."""
@@ -95,20 +93,20 @@ class History:
             log.debug("%s: %s", self.path, error)
 
     def _draw(self, record: dict[str, Any]) -> None:
-        if self._tensorboard is None:
-            return
-        try:
-            for name, value in record.items():
+        with self._tensorboard_or_none() as tensorboard:
+            for name, value in record.items() if tensorboard is not None else ():
                 if name not in ("kind", "step", "epoch") and isinstance(value, int | float) and math.isfinite(value):
-                    self._tensorboard.add_scalar(f"{record['kind']}/{name}", value, record["step"])
-        except OSError as error:
-            self._give_up_tensorboard(error)
+                    tensorboard.add_scalar(f"{record['kind']}/{name}", value, record["step"])
 
-    def _give_up_tensorboard(self, error: OSError) -> None:
-        self._tensorboard = None
-        log.error(
-            "TensorBoard's files cannot be written (%s): its curves end here, those of %s do not", error, self.path
-        )
+    @contextmanager
+    def _tensorboard_or_none(self) -> Iterator[SummaryWriter | None]:
+        try:
+            yield self._tensorboard
+        except OSError as error:
+            self._tensorboard = None
+            log.error(
+                "TensorBoard's files cannot be written (%s): its curves end here, those of %s do not", error, self.path
+            )
 
 
 def _line(record: dict[str, Any]) -> str:

@@ -6,7 +6,6 @@ model in model.yaml, embeddings and scores in the YAML beside them, an evaluatio
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -99,10 +98,6 @@ def source_commit(folder: Path) -> str | None:
         return subprocess.run(describe, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
-
-
-def file_sha256(path: str | Path) -> str:
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 def _records(paths: Iterable[str | Path]) -> dict[str, dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -72,14 +71,6 @@ class EmbeddingTable:
             raise UserError(f"the embedding of {self.utterances[rows[0]]!r}{more} {fault}")
 
 
-class ScoredTrials(NamedTuple):
-    """The trials that could be scored, their scores, and how many of the list are missing."""
-
-    trials: Trials
-    scores: np.ndarray
-    missing: int
-
-
 def mean_embedding(table: EmbeddingTable) -> np.ndarray:
     """Mean over all rows, float64, shape (dimension,): what is subtracted before cosines are taken."""
     return table.matrix.mean(axis=0, dtype=np.float64)
@@ -111,9 +102,7 @@ def speaker_means(table: EmbeddingTable, utt2spk: Mapping[str, str]) -> Embeddin
     return EmbeddingTable(list(spk2utt), means)
 
 
-def cosine_scores(
-    table: EmbeddingTable, trials: Trials, *, mean: np.ndarray | None = None, allow_missing: bool = False
-) -> np.ndarray:
+def cosine_scores(table: EmbeddingTable, trials: Trials, *, mean: np.ndarray | None = None) -> np.ndarray:
     """Cosine of the two embeddings of every trial.
 
     Args:
@@ -121,7 +110,6 @@ def cosine_scores(
         trials: the pairs to score; each utterance is normalised once, however many trials it is in.
         mean: vector subtracted from every embedding first, shape (dimension,), e.g. :func:`mean_embedding` of the
             training data; None = nothing.
-        allow_missing: give a trial NaN where an embedding is missing, instead of refusing the list.
 
     Returns:
         float64 scores in [-1, 1], shape (trials,).
@@ -129,41 +117,33 @@ def cosine_scores(
     Raises:
         UserError: missing embeddings, a mean of another shape, an embedding that is zero once the mean is removed.
     """
-    if not allow_missing:
-        require_embeddings(trials.utterances, table)
+    require_embeddings(trials.utterances, table)
     enrol, test = table.lookup(trials.enrol), table.lookup(trials.test)
-    scored = np.flatnonzero((enrol >= 0) & (test >= 0))
-    scores = np.full(len(trials), np.nan)
-    rows = np.unique(np.concatenate([enrol[scored], test[scored]]))
+    scores = np.empty(len(trials))
+    rows = np.unique(np.concatenate([enrol, test]))
     vectors = unit_vectors(table, rows, mean)
-    enrol_vectors, test_vectors = np.searchsorted(rows, enrol[scored]), np.searchsorted(rows, test[scored])
+    enrol_vectors, test_vectors = np.searchsorted(rows, enrol), np.searchsorted(rows, test)
     step = max(1, BLOCK_VALUES // table.dimension)
-    for start in range(0, len(scored), step):
+    for start in range(0, len(trials), step):
         block = slice(start, start + step)
         cosines = np.einsum("td,td->t", vectors[enrol_vectors[block]], vectors[test_vectors[block]])
-        scores[scored[block]] = np.clip(cosines, -1.0, 1.0)
+        scores[block] = np.clip(cosines, -1.0, 1.0)
     return scores
 
 
-def score_trials(table: EmbeddingTable, trials: Trials, *, mean: np.ndarray | None = None) -> ScoredTrials:
-    """Cosine scores of the trials whose two embeddings exist, and the number of those left out.
+def embedded_part(trials: Trials, table: EmbeddingTable) -> Trials:
+    """The trials of a list whose two embeddings exist.
 
     Raises:
-        UserError: no trial at all can be scored, and what :func:`cosine_scores` refuses apart from missing embeddings.
+        UserError: there is none.
     """
-    scores = cosine_scores(table, trials, mean=mean, allow_missing=True)
-    kept = np.flatnonzero(~np.isnan(scores))
+    kept = np.flatnonzero((table.lookup(trials.enrol) >= 0) & (table.lookup(trials.test) >= 0))
     if not len(kept):
         raise UserError(
             f"none of the {len(trials)} trials has both its embeddings; "
             f"the table is of other utterances, such as {table.utterances[0]!r}"
         )
-    found = Trials(
-        [trials.enrol[trial] for trial in kept.tolist()],
-        [trials.test[trial] for trial in kept.tolist()],
-        trials.target[kept],
-    )
-    return ScoredTrials(found, scores[kept], len(trials) - len(kept))
+    return trials.take(kept)
 
 
 def unit_vectors(table: EmbeddingTable, rows: np.ndarray, mean: np.ndarray | None = None) -> np.ndarray:

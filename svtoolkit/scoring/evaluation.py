@@ -27,7 +27,7 @@ def scored_part(trials: Trials, scores_path: str) -> Trials:
         raise UserError(
             f"{scores_path}: has no score for any of the {len(trials)} trials; give the trial list that was scored"
         )
-    return Trials([trials.enrol[row] for row in kept], [trials.test[row] for row in kept], trials.target[kept])
+    return trials.take(np.array(kept))
 
 
 def evaluate_scores(

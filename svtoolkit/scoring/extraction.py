@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 import torch
@@ -43,6 +44,7 @@ class Extraction:
         return self.wall_seconds / self.audio_seconds if self.audio_seconds else float("nan")
 
 
+@dataclass(eq=False)
 class EmbeddingExtractor:
     """A network and its front end on a device.
 
@@ -58,29 +60,24 @@ class EmbeddingExtractor:
         UserError: a number out of range, an unknown precision.
     """
 
-    def __init__(
-        self,
-        network: torch.nn.Module,
-        front_end: FrontEnd,
-        device: torch.device,
-        *,
-        precision: str = "fp32",
-        channel: int | None = None,
-        resample: bool = False,
-        batch_size: int = 32,
-        num_workers: int = 1,
-    ) -> None:
-        if batch_size < 1 or num_workers < 0:
-            raise UserError(f"found batch_size={batch_size} num_workers={num_workers}, expected at least 1 and 0")
-        autocast(device, precision)  # refuses an unknown precision before any work
-        self.network = network.to(device)
-        self.front_end = front_end.to(device)
-        self.device = device
-        self.precision = precision
-        self.channel = channel
-        self.resample = resample
-        self.batch_size = batch_size
-        self.num_workers = num_workers
+    network: torch.nn.Module
+    front_end: FrontEnd
+    device: torch.device
+    _: KW_ONLY
+    precision: str = "fp32"
+    channel: int | None = None
+    resample: bool = False
+    batch_size: int = 32
+    num_workers: int = 1
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1 or self.num_workers < 0:
+            raise UserError(
+                f"found batch_size={self.batch_size} num_workers={self.num_workers}, expected at least 1 and 0"
+            )
+        autocast(self.device, self.precision)  # refuses an unknown precision before any work
+        self.network.to(self.device)
+        self.front_end.to(self.device)
 
     def extract(self, utterances: Sequence[Utterance], progress: Callable[[int], object] | None = None) -> Extraction:
         """Embed utterances; one that cannot be read is listed under failures and the others are embedded.
@@ -92,9 +89,7 @@ class EmbeddingExtractor:
         found: dict[str, np.ndarray] = {}
         failures: dict[str, str] = {}
         audio_seconds = 0.0
-        was_training = self.network.training
-        self.network.eval()
-        try:
+        with self._evaluating():
             batches = self._plan(utterances, failures)
             if progress and failures:
                 progress(len(failures))
@@ -110,8 +105,6 @@ class EmbeddingExtractor:
                         failures[utterance.utterance_id] = f"{utterance.path}: {NOT_FINITE}"
                 if progress:
                     progress(len(batch))
-        finally:
-            self.network.train(was_training)
         names = [utterance.utterance_id for utterance in utterances if utterance.utterance_id in found]
         matrix = np.stack([found[name] for name in names]) if names else np.empty((0, 0), dtype=np.float32)
         return Extraction(names, matrix, failures, audio_seconds, time.perf_counter() - begin)
@@ -126,15 +119,21 @@ class EmbeddingExtractor:
             raise UserError(f"found samples of shape {samples.shape}, expected one channel of shape (samples,)")
         if self.front_end.num_frames(len(samples)) < 1:
             raise UserError(_too_short(samples, self.front_end))
-        was_training = self.network.training
-        self.network.eval()
-        try:
+        with self._evaluating():
             embedding = self._forward([samples])[0]
-        finally:
-            self.network.train(was_training)
         if not np.isfinite(embedding).all():
             raise UserError(NOT_FINITE)
         return embedding
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """The network in eval mode; afterwards in the mode that it was in."""
+        was_training = self.network.training
+        self.network.eval()
+        try:
+            yield
+        finally:
+            self.network.train(was_training)
 
     def _plan(self, utterances: Sequence[Utterance], failures: dict[str, str]) -> list[list[Utterance]]:
         """Batches of equal length according to the files' headers, shortest first."""

@@ -79,8 +79,8 @@ class RankedScores:
             target_weights: weights >= 0 with a sum above 0, in the order of ``targets``.
             nontarget_weights: weights >= 0 with a sum above 0, in the order of ``nontargets``.
         """
-        missed = _cumulated(target_weights)
-        rejected = _cumulated(nontarget_weights)
+        # Sums of the first k weights for k = 0 ... n.
+        missed, rejected = (np.append(0, np.cumsum(weights)) for weights in (target_weights, nontarget_weights))
         p_miss = missed[self.targets_below] / missed[-1]
         p_fa = (rejected[-1] - rejected[self.nontargets_below]) / rejected[-1]
         return ErrorRates(self.thresholds, p_miss, p_fa)
@@ -157,39 +157,25 @@ def eer_from_rates(rates: ErrorRates) -> tuple[float, float]:
     return float(rate), float(rates.thresholds[nearest])
 
 
-def min_dcf(
-    scores: np.ndarray, target: np.ndarray, p_target: float = 0.01, c_miss: float = 1.0, c_fa: float = 1.0
-) -> tuple[float, float]:
+def min_dcf(scores: np.ndarray, target: np.ndarray, p_target: float = 0.01) -> tuple[float, float]:
     """The normalised minimum detection cost and its threshold; see :func:`min_dcf_from_rates`."""
-    return min_dcf_from_rates(error_rates(scores, target), p_target=p_target, c_miss=c_miss, c_fa=c_fa)
+    return min_dcf_from_rates(error_rates(scores, target), p_target=p_target)
 
 
-def min_dcf_from_rates(
-    rates: ErrorRates, *, p_target: float = 0.01, c_miss: float = 1.0, c_fa: float = 1.0
-) -> tuple[float, float]:
+def min_dcf_from_rates(rates: ErrorRates, *, p_target: float = 0.01) -> tuple[float, float]:
     """The least detection cost over all thresholds, divided by that of the better trivial decision.
 
-    C(t) = c_miss * p_target * p_miss(t) + c_fa * (1 - p_target) * p_fa(t), divided by
-    min(c_miss * p_target, c_fa * (1 - p_target)): the normalised cost of the NIST evaluations (SRE 2016 plan).
+    C(t) = p_target * p_miss(t) + (1 - p_target) * p_fa(t), divided by min(p_target, 1 - p_target): the normalised cost
+    of the NIST evaluations (SRE 2016 plan), where a miss costs as much as a false alarm.
 
     Returns:
         the cost, from 0 to 1, and the lowest threshold that attains it (+inf where rejecting everything does).
 
     Raises:
-        UserError: p_target outside (0, 1), a cost that is not above 0.
+        UserError: p_target outside (0, 1).
     """
     if not 0 < p_target < 1:
         raise UserError(f"p_target is {p_target}; expected a probability between 0 and 1, such as 0.01")
-    if not (0 < c_miss < np.inf and 0 < c_fa < np.inf):
-        raise UserError(f"the costs are c_miss={c_miss} and c_fa={c_fa}; expected finite numbers above 0")
-    miss, false_alarm = c_miss * p_target, c_fa * (1 - p_target)
-    costs = (miss * rates.p_miss + false_alarm * rates.p_fa) / min(miss, false_alarm)
+    costs = (p_target * rates.p_miss + (1 - p_target) * rates.p_fa) / min(p_target, 1 - p_target)
     best = int(np.argmin(costs))
     return float(costs[best]), float(rates.thresholds[best])
-
-
-def _cumulated(weights: np.ndarray) -> np.ndarray:
-    """Sum of the first k weights for k = 0 ... n; shape (n + 1,)."""
-    total = np.zeros(len(weights) + 1, dtype=np.result_type(weights, np.int64))
-    np.cumsum(weights, out=total[1:])
-    return total

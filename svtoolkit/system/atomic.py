@@ -90,12 +90,8 @@ def _name_beside(target: Path) -> Path:
 
 def _open_beside(target: Path) -> tuple[int, Path]:
     """A new file in the same folder, open for writing; the system applies the umask, which mkstemp would not."""
-    while True:
-        temporary = _name_beside(target)
-        try:
-            return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), temporary
-        except FileExistsError:
-            continue
+    temporary = _name_beside(target)
+    return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), temporary
 
 
 def _sync_folder(folder: Path) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from svtoolkit.errors import UserError
@@ -31,14 +31,21 @@ def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], jobs
 
 def _map_in_pool(function: Callable[[Item], Result], items: Iterable[Item], jobs: int) -> Iterator[Result]:
     pool = ThreadPoolExecutor(jobs)
-    pending: deque[Future[Result]] = deque()
     try:
-        for item in items:
-            pending.append(pool.submit(function, item))
-            if len(pending) > AHEAD * jobs:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
+        yield from submit_ahead(pool, function, items, AHEAD * jobs)
     finally:
         # After an error or Ctrl-C nothing that is still queued is started.
         pool.shutdown(cancel_futures=True)
+
+
+def submit_ahead(
+    pool: Executor, function: Callable[[Item], Result], items: Iterable[Item], ahead: int
+) -> Generator[Result, None, None]:
+    """Results in the order of the items, of which at most ``ahead`` wait in the pool for the one that comes next."""
+    pending: deque[Future[Result]] = deque()
+    for item in items:
+        pending.append(pool.submit(function, item))
+        if len(pending) > ahead:
+            yield pending.popleft().result()
+    while pending:
+        yield pending.popleft().result()

@@ -56,7 +56,7 @@ def test_shards_are_taken_as_files_are(tmp_path):
         wav_scp={u.utterance_id: str(u.path) for u in utterances},
         utt2spk={u.utterance_id: u.speaker for u in utterances},
     )
-    write_shards(listed, tmp_path / "shards", per_shard=1, audio_format="original")
+    write_shards(listed, tmp_path / "shards", per_shard=1, format="original")
     files = NoiseLibrary.build(listed.utterances())
     shards = NoiseLibrary.build(KaldiDir.read(tmp_path / "shards").utterances())
     assert shards.fingerprint() == files.fingerprint()

@@ -40,15 +40,14 @@ def test_archives_that_are_there_are_checked(jobs, table, tmp_path, monkeypatch)
         (tmp_path / name).write_bytes(content)
     seen: list[int] = []
     results = verify_archives(tmp_path, jobs=jobs, progress=seen.append)
-    assert [result.archive.name for result in results] == [
+    assert [result.path.name for result in results] == [
         "whole.zip",
         "short.zip",
         "changed.tar.gz",
         "also_whole.tar.gz",
     ]
-    assert [result.ok for result in results] == [True, False, False, True]
+    assert [result.problem is None for result in results] == [True, False, False, True]
     assert sum(seen) == 3 * len(GOOD)
-    assert results[0].problem is None
     assert results[1].problem == (
         f"{tmp_path}/short.zip: has 19999 bytes, the published archive 20000; download it again from {PAGE}"
     )

@@ -2,13 +2,20 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import soundfile
 
-from svtoolkit.corpora.cnceleb import prepare_cnceleb, read_cnceleb_trials
+from svtoolkit.corpora import cnceleb
+from svtoolkit.corpora.cnceleb import read_cnceleb_trials
+from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.errors import UserError
+
+
+def prepare_cnceleb(folder: Path, **options: Any) -> KaldiDir:
+    return cnceleb.prepare_cnceleb(folder, **options).kaldi_dir
 
 
 def write(path: Path) -> None:

@@ -2,18 +2,23 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import soundfile
 from paths import SHARED
 
-from svtoolkit.corpora.kaldi import prepare_kaldi
-from svtoolkit.data.kaldi_dir import Segment
+from svtoolkit.corpora import kaldi
+from svtoolkit.data.kaldi_dir import KaldiDir, Segment
 from svtoolkit.data.validation import validate
 from svtoolkit.errors import UserError
 
 RATE = 8000
 DATA = SHARED / "data"
+
+
+def prepare_kaldi(*arguments: Any, **options: Any) -> KaldiDir:
+    return kaldi.prepare_kaldi(*arguments, **options).kaldi_dir
 
 
 def write_wav(path: Path, seconds: float) -> Path:

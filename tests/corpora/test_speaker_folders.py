@@ -91,7 +91,8 @@ def test_two_files_of_one_id(first, second, tmp_path):
         prepare_speaker_folders(tmp_path)
     assert str(tmp_path / first) in str(error.value)
     assert str(tmp_path / second) in str(error.value)
-    assert "would both be utterance" in str(error.value)
+    assert "is both" in str(error.value)
+    assert "keep one of them" in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["one.m4a", "day 1/one.M4A", "one.aac", "one.mp4"])

@@ -4,30 +4,36 @@ import contextlib
 
 import pytest
 
-from svtoolkit.data.bad_files import BadFile, count_allowed, listing_bad_files, show_reasons, write_bad_files
+from svtoolkit.data.bad_files import BadFile, count_allowed, listing_bad_files
 from svtoolkit.errors import UserError
 
 BAD = [BadFile(f"s{number}", f"/audio/s{number}.wav", f"s{number}: why\n\tit is  bad") for number in (2, 0, 3, 1)]
 
 
+def list_them(folder, bad):
+    with listing_bad_files(folder, len(bad), 1.0) as found:
+        found.add(bad)
+    return found
+
+
 def test_they_are_listed_in_the_order_of_their_ids(tmp_path):
-    write_bad_files(tmp_path, BAD)
+    list_them(tmp_path, BAD)
     head, *lines = (tmp_path / "bad_files.tsv").read_text().splitlines()
     assert head.split("\t") == ["utterance", "file", "reason"]
     assert lines == [f"s{number}\t/audio/s{number}.wav\ts{number}: why it is bad" for number in range(4)]
 
 
 def test_a_list_of_nothing_is_no_file(tmp_path):
-    write_bad_files(tmp_path, [])
+    list_them(tmp_path, [])
     assert list(tmp_path.iterdir()) == []
-    write_bad_files(tmp_path, BAD)
-    write_bad_files(tmp_path, [])
+    list_them(tmp_path, BAD)
+    list_them(tmp_path, [])
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_first_three_reasons_are_shown():
-    assert show_reasons(BAD) == "; ".join(item.reason for item in BAD[:3])
-    assert show_reasons(BAD[:1]) == BAD[0].reason
+def test_the_first_three_reasons_are_shown(tmp_path):
+    assert f" may be: {'; '.join(item.reason for item in BAD[:3])}; " in str(list_them(tmp_path, BAD).refusal())
+    assert f" may be: {BAD[0].reason}; " in str(list_them(tmp_path, BAD[:1]).refusal())
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def source(tmp_path) -> Path:
 def test_sixteen_bit_audio_stays_as_it_was(audio_format, kind, jobs, source, tmp_path):
     out = tmp_path / "out"
     done: list[int] = []
-    kaldi_dir = convert_corpus(source, out, audio_format=audio_format, jobs=jobs, progress=done.append)
+    kaldi_dir = convert_corpus(source, out, format=audio_format, jobs=jobs, progress=done.append)
     original = KaldiDir.read(source)
     assert sum(done) == 9
     assert kaldi_dir.utt2spk == original.utt2spk
@@ -141,7 +141,7 @@ def test_ids_with_slashes_become_folders_and_cannot_leave_them(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"audio_format": "mp3"}, "format is 'mp3', expected one of flac, wav"),
+        ({"format": "mp3"}, "format is 'mp3', expected one of flac, wav"),
         ({"sample_rate": 0}, "sample_rate is 0, expected a rate in Hz such as 16000"),
         ({"channel": -1}, "channel is -1, expected 0 or more"),
         ({"jobs": 0}, "jobs is 0, expected 1 or more"),

@@ -85,7 +85,7 @@ def test_det_draws_every_system_in_a_style_of_its_own_with_its_eer():
     figure = det_curve(rates, dict.fromkeys(rates, 0.1))
     shown = texts(svg_text(figure))
     assert all(f"{label}: EER 10.00 %" in shown for label in rates)
-    assert len({(style.color, style.linestyle) for style in map(line_style, range(30))}) == 30
+    assert len({(style["color"], style["linestyle"]) for style in map(line_style, range(30))}) == 30
 
 
 @pytest.mark.parametrize("label", ["_private", "a$b$c", r"\alpha", "<script>alert(1)</script>", "说话人", 'x" id="y'])
@@ -158,7 +158,7 @@ def test_histogram_legend_stays_within_the_figure():
     [
         ([], [], "found 0 target and 0 non-target trials"),
         ([1.0, 2.0], [True, True], "found 2 target and 0 non-target trials"),
-        ([1.0, np.nan], [True, False], "not finite numbers"),
+        ([1.0, np.nan], [True, False], "scores are not finite numbers"),
         ([1.0, 2.0, 3.0], [True, False], "one score and one label"),
     ],
 )

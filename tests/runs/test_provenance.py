@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import subprocess
 from pathlib import Path
@@ -13,7 +12,6 @@ import yaml
 from svtoolkit.runs.provenance import (
     append_command,
     commands_behind,
-    file_sha256,
     read_record,
     source_commit,
     write_record,
@@ -125,11 +123,6 @@ def test_data_made_of_each_other_ends(tmp_path):
     write_record(tmp_path / "s.yaml", "svt score", {"embeddings": str(tmp_path / "e.scp")})
     results = [{"scores_file": str(tmp_path / "s")}]
     assert commands_behind(results) == ["svt b", "svt a", "svt embed", "svt score"]
-
-
-def test_the_hash_is_that_of_the_bytes(tmp_path):
-    (tmp_path / "f").write_bytes(b"abc")
-    assert file_sha256(tmp_path / "f") == hashlib.sha256(b"abc").hexdigest()
 
 
 def git(folder: Path, *words: str) -> str:

@@ -12,8 +12,8 @@ from svtoolkit.scoring import cosine
 from svtoolkit.scoring.cosine import (
     EmbeddingTable,
     cosine_scores,
+    embedded_part,
     mean_embedding,
-    score_trials,
     speaker_means,
 )
 
@@ -70,33 +70,29 @@ def test_long_and_short_embeddings_neither_overflow_nor_vanish():
     np.testing.assert_allclose(scores, [2**-0.5], rtol=1e-6)
 
 
-def test_missing_embeddings_are_an_error_or_nan():
+def test_missing_embeddings_are_an_error_or_left_out():
     table = make_table()
     trials = Trials(
         ["spk0-0", "gone-1", "spk0-1", "gone-2"], ["spk0-1", "spk0-1", "gone-4", "gone-3"], np.array([1, 0, 0, 1], bool)
     )
     with pytest.raises(UserError, match=r"4 of 6 utterances have no embedding: gone-1, gone-2, gone-3, \.\.\."):
         cosine_scores(table, trials)
-    scores = cosine_scores(table, trials, allow_missing=True)
-    assert np.isnan(scores).tolist() == [False, True, True, True]
-    found = score_trials(table, trials)
-    assert found.missing == 3
-    assert (found.trials.enrol, found.trials.test) == (["spk0-0"], ["spk0-1"])
-    assert found.trials.target.tolist() == [True]
-    np.testing.assert_array_equal(found.scores, scores[:1])
+    found = embedded_part(trials, table)
+    assert (found.enrol, found.test) == (["spk0-0"], ["spk0-1"])
+    assert found.target.tolist() == [True]
 
 
 def test_none_scored_is_an_error():
     with pytest.raises(UserError, match="none of the 1 trials has both its embeddings"):
-        score_trials(make_table(), Trials(["gone-1"], ["spk0-0"], np.array([True])))
+        embedded_part(Trials(["gone-1"], ["spk0-0"], np.array([True])), make_table())
 
 
 def test_all_scored_means_none_missing():
     table = make_table()
     trials = make_trials(table)
-    found = score_trials(table, trials, mean=mean_embedding(table))
-    assert found.missing == 0
-    np.testing.assert_array_equal(found.scores, cosine_scores(table, trials, mean=mean_embedding(table)))
+    found = embedded_part(trials, table)
+    assert (found.enrol, found.test) == (trials.enrol, trials.test)
+    np.testing.assert_array_equal(found.target, trials.target)
 
 
 def test_speaker_means_are_plain_means():

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import io
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import as_completed
 from dataclasses import dataclass
 from importlib import metadata
@@ -63,17 +63,16 @@ class Voice:
     words_per_minute: float
 
 
-def generate_synthetic_corpus(
-    out: Path,
+def prepare_synthetic(
     *,
+    out: str | Path,
     speakers: int = 60,
     utterances_per_speaker: int = 20,
     eval_speakers: int = 12,
     seed: int = 0,
     sample_rate: int = 16000,
     jobs: int = 1,
-    progress: Callable[[int], object] | None = None,
-) -> tuple[KaldiDir, KaldiDir]:
+) -> Prepared:
     """Synthesise the corpus, or what is missing of it, and list it; an utterance depends on seed and name alone.
 
     Args:
@@ -84,7 +83,6 @@ def generate_synthetic_corpus(
         seed: the same seed gives the same bytes with the same versions of the libraries.
         sample_rate: of the files, in Hz.
         jobs: processes; with several, a script must call this under ``if __name__ == "__main__"``.
-        progress: called with the number of utterances finished since its last call.
 
     Returns:
         training set and evaluation set, sharing no speaker, with durations, paths absolute.
@@ -104,9 +102,9 @@ def generate_synthetic_corpus(
     }
     claim_folder(out / "synthetic.json", made_of, content="a corpus made of")
     tasks = [SpeakerTask(out, number, utterances_per_speaker, seed, sample_rate) for number in range(1, speakers + 1)]
-    for finished in _run(tasks, jobs):
-        if progress:
-            progress(finished)
+    with tqdm(total=speakers * utterances_per_speaker, unit="utt", desc="synthesise", dynamic_ncols=True) as bar:
+        for finished in _run(tasks, jobs):
+            bar.update(finished)
     channels = {
         path.stem: channel
         for task in tasks
@@ -114,32 +112,7 @@ def generate_synthetic_corpus(
     }
     write_table(out / "utt2channel", channels)
     training = speakers - eval_speakers
-    return _list_utterances(tasks[:training]), _list_utterances(tasks[training:])
-
-
-def prepare_synthetic(
-    *,
-    out: str | Path,
-    speakers: int,
-    utterances_per_speaker: int,
-    eval_speakers: int,
-    seed: int,
-    sample_rate: int,
-    jobs: int = 1,
-) -> Prepared:
-    """``generate_synthetic_corpus`` with a progress bar."""
-    with tqdm(total=speakers * utterances_per_speaker, unit="utt", desc="synthesise", dynamic_ncols=True) as bar:
-        training, evaluation = generate_synthetic_corpus(
-            Path(out),
-            speakers=speakers,
-            utterances_per_speaker=utterances_per_speaker,
-            eval_speakers=eval_speakers,
-            seed=seed,
-            sample_rate=sample_rate,
-            jobs=jobs,
-            progress=bar.update,
-        )
-    return Prepared(training, evaluation)
+    return Prepared(_list_utterances(tasks[:training]), _list_utterances(tasks[training:]))
 
 
 @dataclass(frozen=True)

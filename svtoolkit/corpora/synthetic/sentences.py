@@ -21,62 +21,27 @@ TEMPLATES = (
     "I would rather {do} a {thing} than wait for the {adjective} {person}.",
 )
 
+
+def _forms(text: str) -> list[tuple[str, ...]]:
+    return [tuple(word.split("/")) for word in text.split()]
+
+
 # Base form, past, participle: the verbs agree with whatever template they stand in.
-VERBS = (
-    ("carry", "carried", "carried"),
-    ("paint", "painted", "painted"),
-    ("break", "broke", "broken"),
-    ("hide", "hid", "hidden"),
-    ("borrow", "borrowed", "borrowed"),
-    ("measure", "measured", "measured"),
-    ("throw", "threw", "thrown"),
-    ("choose", "chose", "chosen"),
-    ("draw", "drew", "drawn"),
-    ("sell", "sold", "sold"),
-    ("forget", "forgot", "forgotten"),
-    ("polish", "polished", "polished"),
-    ("repair", "repaired", "repaired"),
-    ("examine", "examined", "examined"),
-    ("bring", "brought", "brought"),
-    ("follow", "followed", "followed"),
-    ("buy", "bought", "bought"),
-    ("wash", "washed", "washed"),
-    ("describe", "described", "described"),
-    ("leave", "left", "left"),
-    ("shake", "shook", "shaken"),
-    ("gather", "gathered", "gathered"),
-    ("notice", "noticed", "noticed"),
-    ("push", "pushed", "pushed"),
+VERBS = _forms(
+    "carry/carried/carried paint/painted/painted break/broke/broken hide/hid/hidden borrow/borrowed/borrowed "
+    "measure/measured/measured throw/threw/thrown choose/chose/chosen draw/drew/drawn sell/sold/sold "
+    "forget/forgot/forgotten polish/polished/polished repair/repaired/repaired examine/examined/examined "
+    "bring/brought/brought follow/followed/followed buy/bought/bought wash/washed/washed "
+    "describe/described/described leave/left/left shake/shook/shaken gather/gathered/gathered "
+    "notice/noticed/noticed push/pushed/pushed"
 )
 
 # Singular, plural.
-THINGS = (
-    ("ladder", "ladders"),
-    ("kettle", "kettles"),
-    ("violin", "violins"),
-    ("map", "maps"),
-    ("bicycle", "bicycles"),
-    ("umbrella", "umbrellas"),
-    ("fish", "fishes"),
-    ("mirror", "mirrors"),
-    ("blanket", "blankets"),
-    ("letter", "letters"),
-    ("clock", "clocks"),
-    ("bridge", "bridges"),
-    ("orange", "oranges"),
-    ("shovel", "shovels"),
-    ("camera", "cameras"),
-    ("pillow", "pillows"),
-    ("statue", "statues"),
-    ("jacket", "jackets"),
-    ("boat", "boats"),
-    ("thermometer", "thermometers"),
-    ("goose", "geese"),
-    ("window", "windows"),
-    ("pebble", "pebbles"),
-    ("cheese", "cheeses"),
-    ("magazine", "magazines"),
-    ("wheelbarrow", "wheelbarrows"),
+THINGS = _forms(
+    "ladder/ladders kettle/kettles violin/violins map/maps bicycle/bicycles umbrella/umbrellas fish/fishes "
+    "mirror/mirrors blanket/blankets letter/letters clock/clocks bridge/bridges orange/oranges shovel/shovels "
+    "camera/cameras pillow/pillows statue/statues jacket/jackets boat/boats thermometer/thermometers goose/geese "
+    "window/windows pebble/pebbles cheese/cheeses magazine/magazines wheelbarrow/wheelbarrows"
 )
 
 WORDS = {
@@ -89,35 +54,11 @@ WORDS = {
     "name": "Barbara Michael Sophie Oliver Hannah George Vivian Thomas Zoe Jonathan Ruth Philip".split(),
     "relative": "mother uncle cousin brother grandfather sister nephew father aunt daughter".split(),
     "number": "two three four five six seven nine eleven twelve fifteen twenty forty".split(),
-    "where": [
-        "behind the harbour",
-        "near the old church",
-        "in the kitchen",
-        "across the valley",
-        "under the stairs",
-        "at the railway station",
-        "beside the river",
-        "on the top shelf",
-        "outside the theatre",
-        "in the village",
-        "between two houses",
-        "along the beach",
-        "inside the garage",
-        "by the front door",
-        "over the mountain",
-    ],
-    "when_past": [
-        "yesterday",
-        "last summer",
-        "this morning",
-        "a year ago",
-        "on Thursday",
-        "before breakfast",
-        "during the storm",
-        "last night",
-        "after the concert",
-        "in January",
-    ],
+    "where": "behind the harbour, near the old church, in the kitchen, across the valley, under the stairs, at the "
+    "railway station, beside the river, on the top shelf, outside the theatre, in the village, between "
+    "two houses, along the beach, inside the garage, by the front door, over the mountain".split(", "),
+    "when_past": "yesterday, last summer, this morning, a year ago, on Thursday, before breakfast, during the storm, "
+    "last night, after the concert, in January".split(", "),
     "when_next": ["tomorrow", "at noon", "on Sunday", "this evening", "next week", "in the afternoon"],
 }
 

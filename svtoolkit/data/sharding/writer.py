@@ -9,7 +9,9 @@ from concurrent.futures import as_completed
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+from svtoolkit.config import ShardConfig
 from svtoolkit.data.bad_files import BAD_FILES, BadFile, count_allowed, listing_bad_files
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
 from svtoolkit.data.shard_index import INDEX
@@ -50,17 +52,9 @@ def write_shards(
     kaldi_dir: KaldiDir,
     out: str | Path,
     *,
-    per_shard: int = 1000,
-    audio_format: str = "flac",
-    sample_rate: int | None = None,
-    channel: int | None = None,
-    resample: bool = False,
-    order: str = "shuffled",
-    seed: int = 0,
-    max_bad: float = 0.001,
-    jobs: int = 1,
     tables_from: str | Path | None = None,
     progress: Callable[[int], object] | None = None,
+    **options: Any,
 ) -> Sharding:
     """Write a data directory whose audio lies in tar shards, or what is missing of it.
 
@@ -71,36 +65,29 @@ def write_shards(
     Args:
         kaldi_dir: the utterances; those that are stretches of a recording are cut (flac).
         out: folder of the shards: empty, new, or left by a run with the same options over the same utterances.
-        per_shard: utterances of a shard.
-        audio_format: ``flac`` (16 bits: exact for what has 16 bits or fewer) or ``original`` (files as they are).
-        sample_rate: Hz that all audio must have; None: each file keeps its own.
-        channel: channel of multi-channel files, counted from 0; None: such files cannot be used (flac).
-        resample: convert files of another rate instead of leaving them out (flac).
-        order: ``shuffled``: utterances in an order given by the seed and their ids, so that any few shards hold many
-            speakers; ``sorted``: by id.
-        seed: of that order.
-        max_bad: share of the utterances that may be left out for bad audio (with any above 0, one may be).
-        jobs: processes; with several, a script must call this under ``if __name__ == "__main__"``.
         tables_from: data directory whose trial lists and further tables are taken over.
         progress: called with the number of utterances finished since its last call.
+        options: other fields of ``ShardConfig``, such as ``per_shard``; with several ``jobs``, a script must call this
+            under ``if __name__ == "__main__"``.
 
     Raises:
         UserError: impossible options, a folder that holds something else or is being written, too many bad files
             (all found so far are in `bad_files.tsv`), a full disk.
     """
-    settings = AudioSettings(audio_format, sample_rate, channel, resample)
-    _check_options(settings, per_shard=per_shard, order=order, max_bad=max_bad, jobs=jobs)
+    config = ShardConfig(out=str(out), **options)
+    _check_options(config)
+    settings = AudioSettings(config.format, config.sample_rate, config.channel, config.resample)
     utterances = kaldi_dir.utterances()
     _check_utterances(utterances, settings)
     folder = Path(out)
-    made_of = {"layout": LAYOUT, **asdict(settings), "per_shard": per_shard, "order": order}
-    if order == "shuffled":
-        made_of["seed"] = seed
-        utterances.sort(key=lambda utterance: _rank(seed, utterance.utterance_id))
-    allowed = count_allowed(max_bad, len(utterances))
+    made_of = {"layout": LAYOUT, **asdict(settings), "per_shard": config.per_shard, "order": config.order}
+    if config.order == "shuffled":
+        made_of["seed"] = config.seed
+        utterances.sort(key=lambda utterance: _rank(config.seed, utterance.utterance_id))
+    allowed = count_allowed(config.max_bad, len(utterances))
     tasks = [
-        ShardTask(folder, number, tuple(utterances[start : start + per_shard]), settings, allowed)
-        for number, start in enumerate(range(0, len(utterances), per_shard))
+        ShardTask(folder, number, tuple(utterances[start : start + config.per_shard]), settings, allowed)
+        for number, start in enumerate(range(0, len(utterances), config.per_shard))
     ]
     with explain_full_disk(folder), _claim(folder, {**made_of, "utterances": _digest(utterances)}):
         records = _read_whole(tasks, finished=(folder / INDEX).is_file())
@@ -109,27 +96,28 @@ def write_shards(
             _tell(progress, record)
         if reused < len(tasks) or not (folder / INDEX).is_file():
             (folder / INDEX).unlink(missing_ok=True)
-            _make_missing(tasks, records, jobs, max_bad, progress)
+            _make_missing(tasks, records, config.jobs, config.max_bad, progress)
             _write_tables(tasks, records, kaldi_dir.utt2spk, tables_from)
         else:
             log.info("%s: all shards are there", folder)
     return _sum_up(list(records.values()), reused)
 
 
-def _check_options(settings: AudioSettings, *, per_shard: int, order: str, max_bad: float, jobs: int) -> None:
-    for name, value, choices in (("format", settings.audio_format, FORMATS), ("order", order, ORDERS)):
+def _check_options(config: ShardConfig) -> None:
+    for name, value, choices in (("format", config.format, FORMATS), ("order", config.order, ORDERS)):
         if value not in choices:
             raise UserError(f"{name} is {value!r}, expected one of {', '.join(choices)}")
-    for name, count in (("per_shard", per_shard), ("jobs", jobs), ("sample_rate", settings.sample_rate)):
+    for name in ("per_shard", "jobs", "sample_rate"):
+        count = getattr(config, name)
         if count is not None and count < 1:
             raise UserError(f"{name} is {count}, expected 1 or more")
-    if not 0 <= max_bad < 1:
-        raise UserError(f"max_bad is {max_bad}, expected a share of the utterances: 0 or more, below 1")
-    if settings.channel is not None and settings.channel < 0:
-        raise UserError(f"channel is {settings.channel}, expected 0 or more (channels are counted from 0)")
-    if settings.resample and settings.sample_rate is None:
+    if not 0 <= config.max_bad < 1:
+        raise UserError(f"max_bad is {config.max_bad}, expected a share of the utterances: 0 or more, below 1")
+    if config.channel is not None and config.channel < 0:
+        raise UserError(f"channel is {config.channel}, expected 0 or more (channels are counted from 0)")
+    if config.resample and config.sample_rate is None:
         raise UserError("resample=true needs the rate to convert to; set sample_rate, for example sample_rate=16000")
-    if settings.audio_format == "original" and (settings.channel is not None or settings.resample):
+    if config.format == "original" and (config.channel is not None or config.resample):
         raise UserError("format=original keeps files as they are; leave out channel and resample, or use format=flac")
 
 

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import random
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,8 +17,8 @@ from espeak_material import SENTENCE, measure_pitch, needs_espeak
 from svtoolkit.corpora.synthetic.corpus import (
     assign_channels,
     draw_voice,
-    generate_synthetic_corpus,
     make_generator,
+    prepare_synthetic,
     write_variant,
 )
 from svtoolkit.corpora.synthetic.espeak import Synthesiser
@@ -25,6 +28,17 @@ from svtoolkit.errors import UserError
 
 SPEAKERS = ["syn001", "syn002", "syn003", "syn004"]
 TINY = {"speakers": 4, "eval_speakers": 2, "utterances_per_speaker": 3, "seed": 5}
+
+
+def generate_synthetic_corpus(out: Path, **numbers: int) -> tuple[KaldiDir, KaldiDir]:
+    prepared = prepare_synthetic(out=out, **numbers)
+    assert prepared.evaluation is not None
+    return prepared.kaldi_dir, prepared.evaluation
+
+
+def show_progress_to(update: Callable[[int], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    bar = contextlib.nullcontext(SimpleNamespace(update=update))
+    monkeypatch.setattr("svtoolkit.corpora.synthetic.corpus.tqdm", lambda **_: bar)
 
 
 def hash_files(out: Path) -> dict[str, str]:
@@ -107,9 +121,12 @@ def test_each_channel_carries_half_of_a_speaker() -> None:
 
 
 @needs_espeak
-def test_several_processes_write_the_same_bytes(corpus: tuple[Path, KaldiDir, KaldiDir], tmp_path: Path) -> None:
+def test_several_processes_write_the_same_bytes(
+    corpus: tuple[Path, KaldiDir, KaldiDir], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     counts: list[int] = []
-    training, evaluation = generate_synthetic_corpus(tmp_path, **TINY, jobs=2, progress=counts.append)
+    show_progress_to(counts.append, monkeypatch)
+    training, evaluation = generate_synthetic_corpus(tmp_path, **TINY, jobs=2)
     assert hash_files(tmp_path) == hash_files(corpus[0])
     assert counts == [3, 3, 3, 3]
     assert (training.utt2dur, evaluation.utt2dur) == (corpus[1].utt2dur, corpus[2].utt2dur)
@@ -118,13 +135,15 @@ def test_several_processes_write_the_same_bytes(corpus: tuple[Path, KaldiDir, Ka
 
 @needs_espeak
 def test_an_interrupted_corpus_is_completed_to_the_same_bytes(
-    corpus: tuple[Path, KaldiDir, KaldiDir], tmp_path: Path
+    corpus: tuple[Path, KaldiDir, KaldiDir], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(finished: int) -> None:
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        generate_synthetic_corpus(tmp_path, **TINY, progress=interrupt)
+    with monkeypatch.context() as patched:
+        show_progress_to(interrupt, patched)
+        with pytest.raises(KeyboardInterrupt):
+            generate_synthetic_corpus(tmp_path, **TINY)
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.flac")}
     assert len(kept) == 3
     removed = tmp_path / "wav" / "syn001" / "syn001-0002.flac"

@@ -95,7 +95,7 @@ def test_an_empty_segment_is_a_bad_file(tmp_path):
     empty = KaldiDir({"a-1": str(tmp_path / "empty.wav")}, {"a-1": "a"})
     for audio_format in ("flac", "original"):
         with pytest.raises(UserError, match=r"no samples at 0 s|holds no sample"):
-            write_shards(empty, tmp_path / audio_format, audio_format=audio_format, max_bad=0)
+            write_shards(empty, tmp_path / audio_format, format=audio_format, max_bad=0)
 
 
 @pytest.mark.parametrize("audio_format", ["flac", "original"])
@@ -105,12 +105,12 @@ def test_a_recording_that_is_cut_off_is_a_bad_file(name, kept, audio_format, tmp
     """Its header says that it is whole."""
     path = write_noise(tmp_path / name, 3 * RATE)
     kaldi_dir = KaldiDir({"a-1": str(path)}, {"a-1": "a"})
-    assert not write_shards(kaldi_dir, tmp_path / "whole", audio_format=audio_format, max_bad=0).bad
+    assert not write_shards(kaldi_dir, tmp_path / "whole", format=audio_format, max_bad=0).bad
     os.truncate(path, int(kept * path.stat().st_size))
     with pytest.raises(
         UserError, match=rf"with max_bad=0 0 may be: {path}: .*(the file is cut off|cannot be read as audio)"
     ):
-        write_shards(kaldi_dir, tmp_path / "out", audio_format=audio_format, max_bad=0)
+        write_shards(kaldi_dir, tmp_path / "out", format=audio_format, max_bad=0)
 
 
 @pytest.mark.parametrize("broken", [np.nan, -np.inf])
@@ -130,15 +130,15 @@ def test_samples_that_are_no_numbers_are_a_bad_file(broken, tmp_path):
         ({"per_shard": 0}, "per_shard is 0, expected 1 or more"),
         ({"jobs": 0}, "jobs is 0, expected 1 or more"),
         ({"sample_rate": 0}, "sample_rate is 0, expected 1 or more"),
-        ({"audio_format": "mp3"}, "format is 'mp3', expected one of flac, original"),
+        ({"format": "mp3"}, "format is 'mp3', expected one of flac, original"),
         ({"order": "random"}, "order is 'random', expected one of shuffled, sorted"),
         ({"max_bad": 1.0}, "max_bad is 1.0, expected a share of the utterances"),
         ({"max_bad": -0.1}, "max_bad is -0.1, expected a share of the utterances"),
         ({"channel": -1}, "channel is -1, expected 0 or more"),
         ({"resample": True}, "resample=true needs the rate to convert to"),
-        ({"audio_format": "original", "channel": 0}, "format=original keeps files as they are; leave out channel"),
+        ({"format": "original", "channel": 0}, "format=original keeps files as they are; leave out channel"),
         (
-            {"audio_format": "original", "resample": True, "sample_rate": 8000},
+            {"format": "original", "resample": True, "sample_rate": 8000},
             "format=original keeps files as they are",
         ),
     ],

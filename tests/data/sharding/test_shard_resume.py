@@ -191,7 +191,7 @@ def test_other_settings_are_refused(corpus, uninterrupted, tmp_path):
         (corpus, {"per_shard": 4}),
         (corpus, {"per_shard": PER_SHARD, "seed": 1}),
         (corpus, {"per_shard": PER_SHARD, "order": "sorted"}),
-        (corpus, {"per_shard": PER_SHARD, "audio_format": "original"}),
+        (corpus, {"per_shard": PER_SHARD, "format": "original"}),
         (corpus, {"per_shard": PER_SHARD, "channel": 0}),
         (fewer, {"per_shard": PER_SHARD}),
         (elsewhere, {"per_shard": PER_SHARD}),

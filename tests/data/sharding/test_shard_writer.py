@@ -198,7 +198,7 @@ def test_segments_are_cut_out(tmp_path):
     with pytest.raises(
         UserError, match=r"segments: 'a-1' is a stretch of .*tape.wav; format=original keeps whole files"
     ):
-        write_shards(kaldi_dir, tmp_path / "other", audio_format="original")
+        write_shards(kaldi_dir, tmp_path / "other", format="original")
 
 
 def test_original_files_are_kept_byte_for_byte(tmp_path):
@@ -207,7 +207,7 @@ def test_original_files_are_kept_byte_for_byte(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         soundfile.write(tmp_path / name, noise(name, 4000), RATE)
     kaldi_dir = KaldiDir(files, {"a-1": "a", "a-2": "a", "b.1": "b"}, root=tmp_path)
-    write_shards(kaldi_dir, tmp_path / "out", audio_format="original", sample_rate=RATE)
+    write_shards(kaldi_dir, tmp_path / "out", format="original", sample_rate=RATE)
     with tarfile.open(tmp_path / "out" / "shard-000000.tar") as members:
         names = {name for name in members.getnames() if not name.endswith(".json")}
     assert names == {"a-1.wav", "a-2.flac", "b%2E1.ogg"}
@@ -216,7 +216,7 @@ def test_original_files_are_kept_byte_for_byte(tmp_path):
     shutil.copy(tmp_path / "audio" / "one.WAV", tmp_path / "audio" / "tape")
     kaldi_dir.wav_scp["a-1"] = "audio/tape"
     with pytest.raises(UserError, match=r"audio/tape: '' is no extension of an audio format"):
-        write_shards(kaldi_dir, tmp_path / "other", audio_format="original")
+        write_shards(kaldi_dir, tmp_path / "other", format="original")
 
 
 def test_m4a_becomes_flac_and_is_decoded_once(tmp_path, monkeypatch):
@@ -234,7 +234,7 @@ def test_m4a_becomes_flac_and_is_decoded_once(tmp_path, monkeypatch):
     assert opened == [source], "each time it would be decoded as a whole"
     samples = np.rint(32768 * read_audio(source, sample_rate=RATE)).astype(int)
     np.testing.assert_array_equal(decode(read_locations(tmp_path / "out")["a-1"]), samples)
-    write_shards(kaldi_dir, tmp_path / "original", audio_format="original")
+    write_shards(kaldi_dir, tmp_path / "original", format="original")
     assert read_member(read_locations(tmp_path / "original")["a-1"]) == source.read_bytes()
 
 
