@@ -9,6 +9,7 @@ import errno
 import importlib
 import os
 import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Sequence
@@ -237,7 +238,7 @@ def _table(entries: Sequence[Entry]) -> list[str]:
 
     heads = [f"  {name} (required)" if default == REQUIRED else f"  {name} = {default}" for name, default, _ in entries]
     column = max(map(len, heads)) + 2
-    width = max(_terminal_width(), column + 40)
+    width = max(shutil.get_terminal_size((120, 24)).columns, column + 40)
     lines: list[str] = []
     for head, (_, _, text) in zip(heads, entries, strict=True):
         lines += textwrap.wrap(
@@ -249,13 +250,6 @@ def _table(entries: Sequence[Entry]) -> list[str]:
             break_on_hyphens=False,
         ) or [head]
     return lines
-
-
-def _terminal_width() -> int:
-    try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns
-    except (OSError, ValueError):  # no terminal, or no file at all
-        return 120
 
 
 if __name__ == "__main__":

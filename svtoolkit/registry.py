@@ -47,6 +47,7 @@ class Row:
         return getattr(importlib.import_module(module), attribute)
 
 
+@dataclass(eq=False)
 class Registry(Mapping[str, Row]):
     """Rows by name, ours first, then those of installed packages.
 
@@ -57,13 +58,10 @@ class Registry(Mapping[str, Row]):
         settings: dataclass that the settings of every row derive from, and those of a row that names none.
     """
 
-    def __init__(
-        self, kind: str, entry_points: str, rows: Mapping[str, Row], settings: type[Any] | None = None
-    ) -> None:
-        self.kind = kind
-        self.entry_points = entry_points
-        self.rows = dict(rows)
-        self.settings = settings
+    kind: str
+    entry_points: str
+    rows: dict[str, Row]
+    settings: type[Any] | None = None
 
     def __iter__(self) -> Iterator[str]:
         yield from self.rows

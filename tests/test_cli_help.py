@@ -11,7 +11,7 @@ import pytest
 from paths import ROOT
 
 import svtoolkit
-from svtoolkit import cli, composition
+from svtoolkit import composition
 from svtoolkit.cli import COMMANDS, main, parse_words
 from svtoolkit.composition.keys import key_types
 from svtoolkit.config import SCHEMAS
@@ -96,7 +96,7 @@ def test_help_of_train_lists_options_of_groups_and_the_default_one(capsys):
 
 
 def test_long_explanations_are_wrapped_below_themselves(capsys, monkeypatch):
-    monkeypatch.setattr(cli, "_terminal_width", lambda: 90)
+    monkeypatch.setenv("COLUMNS", "90")
     main(["train", "--help"])
     lines = capsys.readouterr().out.splitlines()
     row = next(number for number, line in enumerate(lines) if line.startswith("  trainer.micro_batch"))

@@ -18,8 +18,6 @@ from svtoolkit.composition.override_errors import explain, innermost, refuse_unk
 from svtoolkit.config import SCHEMAS
 from svtoolkit.errors import UserError
 
-__all__ = ["Catalogue", "compose", "conf_dir", "load", "quote", "refuse_unknown", "split", "to_config", "to_yaml"]
-
 log = logging.getLogger(__name__)
 
 CONFIG_DIR = "config_dir="

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from svtoolkit.config import (
@@ -34,6 +34,7 @@ class Option(NamedTuple):
     help: str = ""
 
 
+@dataclass(eq=False)
 class Registered(Mapping[str, Option]):
     """Options that a registry lists: our rows, those of installed packages and, of optimizers, classes by import path.
 
@@ -45,19 +46,11 @@ class Registered(Mapping[str, Option]):
         ours: whether the rows of svtoolkit itself are options, too.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        key: str = "name",
-        changed: Mapping[str, Mapping[str, Any]] | None = None,
-        by_path: Callable[[str], type[Any]] | None = None,
-        ours: bool = True,
-    ) -> None:
-        self.registry = registry
-        self.key = key
-        self.changed = changed or {}
-        self.by_path = by_path
-        self.ours = ours
+    registry: Registry
+    key: str = "name"
+    changed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    by_path: Callable[[str], type[Any]] | None = None
+    ours: bool = True
 
     def __iter__(self) -> Iterator[str]:
         return (name for name in self.registry if self.ours or name not in self.registry.rows)

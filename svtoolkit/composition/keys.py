@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple
 
@@ -35,8 +35,7 @@ class Entry(NamedTuple):
 def described_keys(command: str) -> list[Entry]:
     """All keys of a command with the options that it has by default: its own first, then group by group."""
     groups = group_classes(command)
-    own = [item for item in fields(SCHEMAS[command]) if item.name not in groups]
-    described = [Entry(item.name, _as_yaml(_default(item)), item.metadata.get("help", "")) for item in own]
+    described = [entry for entry in described_settings(SCHEMAS[command]) if entry.name not in groups]
     for group, schema in groups.items():
         described += described_settings(schema, f"{group}.")
     return described
@@ -68,19 +67,16 @@ def key_types(command: str, by_path: Collection[tuple[str, str]] = ()) -> dict[s
     Raises:
         UserError: nothing is at such a path.
     """
-    return dict(_leaves(command, by_path))
-
-
-def _leaves(command: str, by_path: Collection[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     groups = group_classes(command)
+    types: dict[str, str] = {}
     for item in fields(SCHEMAS[command]):
         if item.name not in groups:
-            yield item.name, _annotation(item.type)
-        else:
-            further = [type(GROUPS[group][option].settings) for group, option in by_path if group == item.name]
-            for schema in dict.fromkeys([groups[item.name], *listed_schemas(item.name).values(), *further]):
-                for key in fields(schema):
-                    yield f"{item.name}.{key.name}", _annotation(key.type)
+            types[item.name] = _annotation(item.type)
+            continue
+        further = [type(GROUPS[group][option].settings) for group, option in by_path if group == item.name]
+        for schema in [groups[item.name], *listed_schemas(item.name).values(), *further]:
+            types |= {f"{item.name}.{key.name}": _annotation(key.type) for key in fields(schema)}
+    return types
 
 
 def options_by_path(words: Iterable[str]) -> set[tuple[str, str]]:
@@ -100,10 +96,6 @@ def _annotation(hint: Any) -> str:
     return hint if isinstance(hint, str) else getattr(hint, "__name__", "") if type(hint) is type else str(hint)
 
 
-def is_optional(annotation: str) -> bool:
-    return annotation.endswith(" | None")
-
-
 def is_list(annotation: str) -> bool:
     return annotation.startswith("list[")
 
@@ -116,7 +108,7 @@ def expected(annotation: str) -> str:
     """What a value of this annotation looks like, in words."""
     plain = annotation.removesuffix(" | None")
     words = EXPECTED.get(plain, f"a value of type {plain}")
-    return f"{words} or null" if is_optional(annotation) else words
+    return f"{words} or null" if plain != annotation else words
 
 
 def options_with(key: str) -> list[str]:

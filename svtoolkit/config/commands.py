@@ -28,22 +28,16 @@ class PrepareConfig:
         REQUIRED,
         "synthetic, kaldi, folders (one a speaker), librispeech, voxceleb1, voxceleb2, musan, rirs_noises, cnceleb",
     )
-    source: list[str] = setting(
-        [], "folder(s) of the corpus; several kaldi directories are joined; synthetic needs none"
-    )
+    source: list[str] = setting([], "folder(s) of the corpus; several kaldi directories are joined; synthetic: none")
     out: str = setting(REQUIRED, "data directory to write; with a split: parent of train/ and eval/")
     root: str | None = setting(None, "kaldi: folder that relative paths are taken from")
     part: str = setting("all", "voxceleb1, voxceleb2, cnceleb: all, dev (to train on) or test")
-    trials: list[str] = setting(
-        [], "voxceleb1: official trial lists, .txt or .gz, such as veri_test2.txt, which becomes trials_O"
-    )
+    trials: list[str] = setting([], "voxceleb1: official trial lists, .txt or .gz (veri_test2.txt becomes trials_O)")
     other_trials: bool = setting(False, "voxceleb1: take trial lists of that form that are not the official ones")
     jobs: int = setting(1, "parallel workers")
     max_bad: float = setting(0.0, "share of the files that may be left out because they cannot be read or are cut off")
     seed: int = setting(0, "random numbers of the split, the trials and the synthetic speakers")
-    eval_speakers: int = setting(
-        0, "speakers split off into out/eval, with trials; 0: no split (synthetic: at least 2)"
-    )
+    eval_speakers: int = setting(0, "speakers split off into out/eval, with trials; 0: none (synthetic: at least 2)")
     draw_trials: bool = setting(False, "without a split: draw a trial list where the source brings none")
     speakers: int = setting(60, "synthetic: speakers made, those of the evaluation included")
     utterances_per_speaker: int = setting(20, "synthetic: utterances of each")
@@ -99,9 +93,7 @@ class ShardConfig:
     per_shard: int = setting(1000, "utterances of a shard")
     format: str = setting("flac", "flac (16 bits; segments are cut out) or original (whole files as they are)")
     sample_rate: int | None = setting(None, "Hz that all audio must have; null: each file keeps its own")
-    channel: int | None = setting(
-        None, "flac: channel of multi-channel files, counted from 0; null: such files cannot be used"
-    )
+    channel: int | None = setting(None, "flac: channel of multi-channel files, from 0; null: such files cannot be used")
     resample: bool = setting(False, "flac: convert files of another rate instead of leaving them out")
     order: str = setting("shuffled", "shuffled: any few shards hold many speakers; sorted: by utterance id")
     seed: int = setting(0, "of the shuffled order")
@@ -186,9 +178,7 @@ class VerifyConfig:
     enrol: str = setting(REQUIRED, "audio file")
     test: str = setting(REQUIRED, "audio file")
     device: str = setting("auto", "auto, cpu or cuda")
-    threshold: float | None = setting(
-        None, "decision threshold on the cosine; null: the EER threshold stored with the model"
-    )
+    threshold: float | None = setting(None, "decision threshold on the cosine; null: the EER threshold of the model")
     channel: int | None = setting(None, CHANNEL)
     resample: bool = setting(False, RESAMPLE)
 
@@ -198,20 +188,16 @@ class MemoryPredictionConfig:
     """`svt memory`: what a training step needs, by what it is for; predicted on fake tensors in a few seconds."""
 
     frames: int = setting(200, "frames of a crop, 10 ms each")
-    batch_size: int = setting(
-        64, "crops in memory at once on a device: trainer.micro_batch, or its share of the whole batch"
-    )
+    batch_size: int = setting(64, "crops in memory at once on a device: trainer.micro_batch, or its share of the batch")
     devices: int = setting(1, "that train together; the memory is that of one. loss.shard=true: they share the classes")
     precision: str = setting("fp32", "fp32, bf16 (autocast) or fp16 (autocast with loss scaling)")
     num_classes: int = setting(17982, "training speakers x speeds: 3 x 5994 of VoxCeleb2")
     num_bins: int = setting(80, "bins of the filter bank")
     channels_last: bool = setting(True, "memory layout of the convolutions")
-    budget_gib: float = setting(
-        11.0, "GiB that the largest batch has to fit in; nothing is held back for context and workspace"
-    )
+    budget_gib: float = setting(11.0, "GiB for the largest batch; nothing is held back for context and workspace")
     device: str = setting(
         "auto",
-        "auto or cpu: predicted on fake tensors; cuda: the step is run there and the allocator's own peak shown, too",
+        "auto or cpu: predicted on fake tensors; cuda: the step is run there, and the allocator's peak shown too",
     )
     format: str = setting("table", "table or json, on standard output")
     model: ModelConfig = setting(ResNetConfig, "the network")

@@ -14,28 +14,18 @@ class TrainDataConfig:
 
     train: str = setting(REQUIRED, "Kaldi data directory of the training speakers")
     root: str | None = setting(
-        None,
-        "folder that relative paths are taken from (shards: or URL); null: the working directory (shards: that of the "
-        "data)",
+        None, "base of relative paths, a folder (shards: or URL); null: the working directory (shards: that of data)"
     )
-    source: str | None = setting(
-        None, "files (wav.scp) or shards (shards.scp, by svt shard); null: files where there is wav.scp"
-    )
+    source: str | None = setting(None, "files (wav.scp) or shards (shards.scp); null: files where there is wav.scp")
     cache_dir: str | None = setting(
-        None, "shards at a URL: local folder that each is streamed into once; null: shards are local"
+        None, "local folder that shards at a URL are streamed into once; null: local shards"
     )
     cache_gib: float = setting(50.0, "GiB that cache_dir may hold; what was used longest ago is deleted first")
-    shuffle_shards: int | None = setting(
-        None, "shards whose utterances are shuffled together; null: all (a cache should hold them)"
-    )
+    shuffle_shards: int | None = setting(None, "shards shuffled together; null: all (a cache should hold them)")
     channel: int | None = setting(None, "channel of multi-channel files, counted from 0; null: such files are an error")
-    resample: bool = setting(
-        False, "true: convert files of another rate to features.sample_rate; false: they are an error"
-    )
+    resample: bool = setting(False, "true: convert files of another rate to features.sample_rate; false: an error")
     crop_frames: int = setting(200, "length of a training crop in frames (200 frames of 25/10 ms: 32240 samples)")
-    speeds: list[float] = setting(
-        [1.0, 0.9, 1.1], "speed factors; every factor makes new classes of all speakers (3 factors: classes x 3)"
-    )
+    speeds: list[float] = setting([1.0, 0.9, 1.1], "speed factors; every factor makes new classes of all speakers")
     min_seconds: float = setting(0.5, "shorter utterances are left out, and counted in the log")
     num_workers: int = setting(1, "loader processes; 0: load in the main process; the numbers do not depend on it")
 
@@ -44,9 +34,7 @@ class TrainDataConfig:
 class FeaturesConfig:
     """Kaldi-compatible log-mel filter bank; stored with the released model and used by every command."""
 
-    backend: str = setting(
-        "torch", "torch: own code on the training device; torchaudio: where torchaudio can be imported"
-    )
+    backend: str = setting("torch", "torch: own code on the training device; torchaudio: where it can be imported")
     sample_rate: int = setting(16000, "Hz")
     num_bins: int = setting(80, "mel filters")
     frame_length_ms: float = setting(25.0, "window, milliseconds")
@@ -81,15 +69,11 @@ class MemoryStrategyConfig:
 
     strategy: str = setting(
         "auto",
-        "store: kept by autograd; reversible: recomputed from the output of each reversible stage; auto: reversible "
-        "where the network is; choose with memory=...",
+        "store: kept by autograd; reversible: recomputed from the output of each reversible stage; auto: "
+        "reversible where the network is; choose with memory=...",
     )
-    exact: bool = setting(
-        True, "exact arithmetic in reversible stages: the gradients are those of stored activations, bit for bit"
-    )
-    exact_bits: int = setting(
-        14, "exact streams are multiples of 2**-exact_bits and hold values below 2**(24 - exact_bits)"
-    )
+    exact: bool = setting(True, "exact arithmetic in reversible stages: gradients of stored activations, bit for bit")
+    exact_bits: int = setting(14, "exact streams: multiples of 2**-exact_bits, below 2**(24 - exact_bits)")
 
 
 @dataclass
@@ -101,9 +85,7 @@ class LossConfig:
         "aam (ArcFace: cos(theta + margin)), am (CosFace: cos(theta) - margin) or softmax (a linear layer with bias); "
         "choose with loss=...",
     )
-    margin: float = setting(
-        0.2, "radians (aam) or cosine (am), reached when the margin schedule has run; softmax: must be 0"
-    )
+    margin: float = setting(0.2, "radians (aam) or cosine (am), at the end of the margin schedule; softmax: must be 0")
     scale: float = setting(32.0, "cosines are multiplied by it before the softmax; softmax: must be 1")
     shard: bool = setting(False, "true: the classes are sharded over all devices, for very many speakers")
 
@@ -118,12 +100,8 @@ class MarginScheduleConfig:
         "or constant (none); choose with margin_schedule=...",
     )
     initial: float = setting(0.0, "margin before the ramp; constant: must be 0")
-    start: float = setting(
-        19 / 150, "share of the run after which the ramp begins (WeSpeaker: 19 of 150 epochs); constant: must be 0"
-    )
-    end: float = setting(
-        39 / 150, "share of the run after which the margin is loss.margin (WeSpeaker: 39 of 150); constant: must be 0"
-    )
+    start: float = setting(19 / 150, "share of the run before the ramp (WeSpeaker: 19 of 150 epochs); constant: 0")
+    end: float = setting(39 / 150, "share of the run at whose end it is over (WeSpeaker: 39 of 150); constant: 0")
 
 
 @dataclass
@@ -140,9 +118,7 @@ class SGDConfig(OptimConfig):
     """SGD with Nesterov momentum, the optimizer of the ResNet recipes."""
 
     name: str = setting("sgd", "optimizer; choose with optim=...")
-    lr: float = setting(
-        0.4, "peak learning rate at the effective batch of 256 (0.1 at 64, as WeSpeaker); never rescaled"
-    )
+    lr: float = setting(0.4, "peak learning rate at a batch of 256 (0.1 at 64, as WeSpeaker); never rescaled")
     weight_decay: float = setting(1e-4, "L2, on every parameter")
     momentum: float = setting(0.9, "share of the last update that is kept")
     nesterov: bool = setting(True, "true: the gradient is taken as if one step of momentum ahead")
@@ -191,13 +167,11 @@ class ScheduleConfig:
 
     name: str = setting(
         "exponential",
-        "shape of the curve: exponential (WeSpeaker's ExponentialDecrease), cosine (half of one) or one_cycle (cosine "
-        "rise, cosine fall: Smith & Topin 2019); choose with schedule=...",
+        "shape of the curve: exponential (WeSpeaker's ExponentialDecrease), cosine (half of one) or one_cycle "
+        "(cosine rise, cosine fall: Smith & Topin 2019); choose with schedule=...",
     )
     warmup: float = setting(
-        0.04,
-        "share of the run in which the rate rises to optim.lr, linearly (one_cycle: as a cosine); WeSpeaker: 6 of 150 "
-        "epochs",
+        0.04, "share of the run in which the rate rises, linearly (one_cycle: as a cosine); WeSpeaker: 6 of 150 epochs"
     )
     start_factor: float = setting(0.0, "factor of optim.lr at step 0 where there is a warm-up")
     end_factor: float = setting(5e-4, "factor of optim.lr at the last step")
@@ -213,15 +187,10 @@ class AugmentConfig:
     time_width: int = setting(10, "widest of them, frames (width drawn from 0 to this)")
     freq_masks: int = setting(1, "masks along frequency")
     freq_width: int = setting(8, "widest of them, bins")
-    noise: str | None = setting(
-        None,
-        "data directory whose speakers are noise, music and speech (`svt prepare corpus=musan`); null: no noise",
-    )
-    reverberation: str | None = setting(
-        None, "data directory of room impulse responses (`svt prepare corpus=rirs_noises`); null: no reverberation"
-    )
+    noise: str | None = setting(None, "directory of noise, music and speech (`svt prepare corpus=musan`); null: none")
+    reverberation: str | None = setting(None, "data directory of RIRs (`svt prepare corpus=rirs_noises`); null: none")
     device: str = setting(
-        "worker", "where noise and reverberation are computed: worker (loader process) or batch (training device)"
+        "worker", "where noise and reverberation are made: worker (loader) or batch (training device)"
     )
     probability: float = setting(0.6, "share of crops that noise, reverberation, gain or telephone change at all")
     only_noise_weight: float = setting(1.0, "of those, in proportion: noise alone,")
@@ -235,24 +204,16 @@ class AugmentConfig:
     babble_snr: list[float] = setting([10.0, 30.0], "dB of speech over babble")
     babble_talkers: list[int] = setting([3, 7], "fewest and most (WeSpeaker: [1, 1])")
     gain: list[float] = setting([0.0, 0.0], "dB, lowest and highest, of crops that are changed")
-    telephone_probability: float = setting(
-        0.0, "share of changed crops that pass a telephone line (G.711, 300 to 3400 Hz)"
-    )
-    added: dict[str, Any] = setting(
-        {}, "changes of other packages, by name, with their settings: {clipping:{probability:0.3}}"
-    )
+    telephone_probability: float = setting(0.0, "share of changed crops on a telephone line (G.711, 300 to 3400 Hz)")
+    added: dict[str, Any] = setting({}, "changes of other packages, by name: {clipping:{probability:0.3}}")
 
 
 @dataclass
 class ValidationConfig:
     """Training speakers held out of training and scored on fixed trials; never the evaluation set."""
 
-    speakers: int = setting(
-        20, "held-out speakers (drawn by the seed among those with two utterances); 0: no validation"
-    )
-    targets_per_speaker: int = setting(
-        10, "ceiling on the target trials of one speaker; as many non-target trials are drawn"
-    )
+    speakers: int = setting(20, "held-out speakers (drawn by the seed of those with two utterances); 0: no validation")
+    targets_per_speaker: int = setting(10, "most target trials of one speaker; as many non-target trials are drawn")
     every_epochs: int = setting(1, "epochs from one validation to the next")
 
 
@@ -260,10 +221,7 @@ class ValidationConfig:
 class TrainerConfig:
     """The training loop."""
 
-    epochs: int = setting(
-        50,
-        "one epoch: every (utterance, speed) once, rounded down to whole batches (50 at three speeds: WeSpeaker's 150)",
-    )
+    epochs: int = setting(50, "every (utterance, speed) once, in whole batches (50 at three speeds: WeSpeaker's 150)")
     batch_size: int = setting(256, "EFFECTIVE batch: crops that one optimizer step sees")
     micro_batch: int | None = setting(
         None,
@@ -276,12 +234,8 @@ class TrainerConfig:
     sync_batch_norm: bool = setting(False, "BatchNorm over the crops of all devices instead of one's own; CUDA")
     threads: int | None = setting(None, "CPU threads of the arithmetic; null: torch's choice")
     gradient_clip: float | None = setting(None, "ceiling on the norm of the gradient; null: none")
-    nonfinite_patience: int = setting(
-        5, "successive steps without finite loss and gradient (each skipped) that end the run"
-    )
-    checkpoint_minutes: float = setting(
-        10.0, "full state at least this often, and at each epoch's end and on SIGTERM/SIGINT"
-    )
+    nonfinite_patience: int = setting(5, "successive skipped steps (loss or gradient not finite) that end the run")
+    checkpoint_minutes: float = setting(10.0, "full state at least so often, at an epoch's end and on SIGTERM/SIGINT")
     checkpoint_steps: int = setting(0, "full state also every so many steps; 0: not by steps")
     keep_states: int = setting(2, "newest full states kept: the older is the fall-back of the newer")
     keep_last: int = setting(10, "epochs whose weights are kept for averaging: the newest ...")
@@ -289,8 +243,7 @@ class TrainerConfig:
     log_steps: int = setting(10, "steps from one line of history and TensorBoard to the next")
     channels_last: bool = setting(
         True,
-        "memory layout of the convolutions: the faster one on CPUs and with autocast; left out for narrow networks on "
-        "a CPU",
+        "memory layout of the convolutions: faster on CPUs and with autocast; left out for narrow networks on a CPU",
     )
     deterministic: bool = setting(True, "on CUDA: cuDNN's deterministic algorithms, no benchmarking")
 
@@ -301,14 +254,10 @@ class TrainConfig:
 
     exp_dir: str = setting(REQUIRED, "folder of this run: config.yaml, checkpoints/, logs/")
     seed: int = setting(42, "same seed and data: same numbers, whatever the number of workers")
-    resume: str = setting(
-        "auto", "auto: resume the run that stopped in exp_dir; never: refuse an exp_dir that holds a run"
-    )
-    init_from: str | None = setting(
-        None, "weights that a new run begins with: a released model, or the exp_dir of a run; null: random ones"
-    )
+    resume: str = setting("auto", "auto: resume the run that stopped in exp_dir; never: refuse an exp_dir with a run")
+    init_from: str | None = setting(None, "first weights: a released model, or the exp_dir of a run; null: random ones")
     init_head: str = setting(
-        "new", "with init_from: new; keep: the head of that run; original_speakers: its classes of speed 1 alone"
+        "new", "with init_from: new; keep: the head of that run; original_speakers: its classes of speed 1"
     )
     data: TrainDataConfig = setting(TrainDataConfig, "training speech and crops")
     features: FeaturesConfig = setting(FeaturesConfig, "the filter bank")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -72,33 +74,13 @@ class FrontEnd(nn.Module):
             return features.sub_(features.mean(dim=1, keepdim=True)) if self.remove_mean else features
 
 
-def build_front_end(
-    *,
-    backend: str = "torch",
-    sample_rate: int = 16000,
-    num_bins: int = 80,
-    frame_length_ms: float = 25.0,
-    frame_shift_ms: float = 10.0,
-    window: str = "hamming",
-    preemphasis: float = 0.97,
-    low_freq: float = 20.0,
-    high_freq: float = 0.0,
-    int16_scale: bool = True,
-    remove_mean: bool = True,
-) -> FrontEnd:
+def build_front_end(*, backend: str = "torch", remove_mean: bool = True, **options: Any) -> FrontEnd:
     """Build the front end; the defaults are those of WeSpeaker's VoxCeleb recipes.
 
     Args:
         backend: ``torch``, or ``torchaudio`` where it can be imported.
-        sample_rate: Hz.
-        num_bins: mel filters.
-        frame_length_ms, frame_shift_ms: window and step in milliseconds.
-        window: hamming (WeSpeaker), povey (Kaldi, 3D-Speaker), hanning or rectangular.
-        preemphasis: c in y[t] = x[t] - c x[t-1].
-        low_freq: lower edge of the first filter, Hz.
-        high_freq: upper edge of the last filter, Hz; 0 or below: offset from the Nyquist frequency.
-        int16_scale: multiply the samples by 32768 first.
         remove_mean: subtract the mean over the frames of each utterance or crop.
+        options: of ``FilterBankOptions``.
 
     Raises:
         ValueError: an unknown backend or window, a value out of range.
@@ -106,15 +88,5 @@ def build_front_end(
     """
     if backend not in BACKENDS:
         raise ValueError(f"features.backend is {backend!r}, expected one of {', '.join(BACKENDS)}")
-    options = FilterBankOptions(
-        sample_rate=sample_rate,
-        num_bins=num_bins,
-        frame_length_ms=frame_length_ms,
-        frame_shift_ms=frame_shift_ms,
-        window=window,
-        preemphasis=preemphasis,
-        low_freq=low_freq,
-        high_freq=high_freq,
-        int16_scale=int16_scale,
-    )
-    return FrontEnd(options, BACKENDS[backend](options), remove_mean=remove_mean)
+    made_of = FilterBankOptions(**options)
+    return FrontEnd(made_of, BACKENDS[backend](made_of), remove_mean=remove_mean)

@@ -15,29 +15,12 @@ if TYPE_CHECKING:
     from svtoolkit.losses.registry import LOSSES, build_head
     from svtoolkit.losses.schedule import MarginSchedule
 
-__all__ = [
-    "LOSSES",
-    "AAMHead",
-    "AMHead",
-    "ClassificationHead",
-    "Head",
-    "HeadOutput",
-    "MarginSchedule",
-    "SoftmaxHead",
-    "build_head",
-]
-
 __getattr__ = lazy_imports(
     __name__,
     {
-        "LOSSES": "svtoolkit.losses.registry",
-        "AAMHead": "svtoolkit.losses.margins",
-        "AMHead": "svtoolkit.losses.margins",
-        "ClassificationHead": "svtoolkit.losses.head",
-        "Head": "svtoolkit.losses.head",
-        "HeadOutput": "svtoolkit.losses.head",
-        "MarginSchedule": "svtoolkit.losses.schedule",
-        "SoftmaxHead": "svtoolkit.losses.margins",
-        "build_head": "svtoolkit.losses.registry",
+        "head": "ClassificationHead Head HeadOutput",
+        "margins": "AAMHead AMHead SoftmaxHead",
+        "registry": "LOSSES build_head",
+        "schedule": "MarginSchedule",
     },
 )

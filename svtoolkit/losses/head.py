@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,7 +21,7 @@ class HeadOutput(NamedTuple):
     correct_no_margin: Tensor
 
 
-class Head(nn.Module):
+class Head(nn.Module, ABC):
     """What a run asks of a head; whether its classes lie on one device or on many is the head's own business.
 
     The methods here are those of a head that every process has whole. ``load_state_dict`` takes the state of a whole
@@ -37,13 +38,13 @@ class Head(nn.Module):
     is_replicated = True
 
     @property
+    @abstractmethod
     def num_classes(self) -> int:
         """Of the whole head."""
-        raise NotImplementedError
 
+    @abstractmethod
     def forward(self, embeddings: Tensor, labels: Tensor) -> HeadOutput:
         """(batch, embedding_dim), (batch,) int64 -> losses and hits, (batch,) each."""
-        raise NotImplementedError
 
     def trial_losses(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """Losses that take as much memory as those of ``forward``, found without any other process."""

@@ -3,5 +3,3 @@
 from __future__ import annotations
 
 from svtoolkit.memory.strategies import apply_strategy, is_reversible
-
-__all__ = ["apply_strategy", "is_reversible"]

@@ -13,9 +13,6 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
-ALLOCATOR_BLOCK = 512
-"""Bytes that CUDA's caching allocator rounds every tensor up to."""
-
 
 class Change(NamedTuple):
     """One storage has so many bytes more (allocated, grown) or less (shrunk, freed)."""
@@ -43,16 +40,14 @@ class MemoryLedger(TorchDispatchMode):
 
     Args:
         device: kind of device whose tensors count (cpu, cuda); those of FakeTensorMode are where they claim to be.
-        block: a storage is rounded up to a multiple of so many bytes; 1: as it is.
 
     Attributes:
         changes: all that happened, in order; storages are numbered from 0 as they appear.
     """
 
-    def __init__(self, device: str = "cpu", *, block: int = 1) -> None:
+    def __init__(self, device: str = "cpu") -> None:
         super().__init__()
         self.device = device
-        self.block = block
         self.changes: list[Change] = []
         self._entries: dict[int, _Entry] = {}  # by id: torch keeps a storage's Python object as long as the storage
         self._appeared = 0
@@ -98,7 +93,7 @@ class MemoryLedger(TorchDispatchMode):
     def _count(self, storage: torch.UntypedStorage) -> int:
         key = id(storage)
         with self._lock:
-            size = -(-storage.nbytes() // self.block) * self.block
+            size = storage.nbytes()
             before = self._entries.get(key)
             if before is None:
                 number = self._appeared

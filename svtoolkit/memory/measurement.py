@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import torch
@@ -35,10 +35,8 @@ def measure_step(
     inputs: Sequence[Tensor] = (),
     buckets: Sequence[Tensor] = (),
     optimizer: torch.optim.Optimizer | None = None,
-    backward: Callable[[Tensor], object] = Tensor.backward,
     update: Callable[[], object] | None = None,
     warm_up: int = 1,
-    block: int = 1,
     progress: Callable[[str], object] = lambda phase: None,
 ) -> MemoryReport:
     """Run training steps and count the memory of the last one.
@@ -52,15 +50,13 @@ def measure_step(
         inputs: the batch that ``forward`` works on.
         buckets: in which the gradients of replicas are added up.
         optimizer: its state is recognised in it; without one the step ends with the gradients.
-        backward: of the loss.
         update: of the weights; default ``optimizer.step``.
         warm_up: steps before the one that counts, after which there is optimizer state.
-        block: as for ``MemoryLedger``.
         progress: called with the phase that begins, once for each phase of each step.
     """
     device = next(parameter.device for module in modules for parameter in module.parameters())
-    step = _Step(modules, forward, backward, update or (optimizer.step if optimizer else lambda: None), progress)
-    with MemoryLedger(device.type, block=block) as ledger:
+    step = _Step(modules, forward, update or (optimizer.step if optimizer else lambda: None), progress)
+    with MemoryLedger(device.type) as ledger:
         labels = _Labels(ledger, modules, {INPUT: inputs, BUCKETS: buckets}, optimizer)
         labels.note()
         for _ in range(warm_up):
@@ -83,22 +79,14 @@ def measure_step(
     return report_step(before, changes, labels.kinds(before), allocator)
 
 
+@dataclass(frozen=True)
 class _Step:
     """One training step in its three phases."""
 
-    def __init__(
-        self,
-        modules: Sequence[nn.Module],
-        forward: Callable[[], Tensor],
-        backward: Callable[[Tensor], object],
-        update: Callable[[], object],
-        progress: Callable[[str], object],
-    ) -> None:
-        self.modules = modules
-        self.forward = forward
-        self.backward = backward
-        self.update = update
-        self.progress = progress
+    modules: Sequence[nn.Module]
+    forward: Callable[[], Tensor]
+    update: Callable[[], object]
+    progress: Callable[[str], object]
 
     def phases(self) -> Iterator[str]:
         """Yields each phase when it has run."""
@@ -107,7 +95,7 @@ class _Step:
         loss = self.forward()
         yield FORWARD
         self.progress(BACKWARD)
-        self.backward(loss)
+        loss.backward()
         del loss
         yield BACKWARD
         self.progress(OPTIMIZER)
@@ -119,22 +107,16 @@ class _Step:
             module.zero_grad(set_to_none=True)
 
 
+@dataclass
 class _Labels:
     """What every storage of the step turns out to be for."""
 
-    def __init__(
-        self,
-        ledger: MemoryLedger,
-        modules: Sequence[nn.Module],
-        given: Mapping[str, Sequence[Tensor]],
-        optimizer: torch.optim.Optimizer | None,
-    ) -> None:
-        self.ledger = ledger
-        self.modules = modules
-        self.given = given
-        self.optimizer = optimizer
-        self._kinds: dict[int, str] = {}
-        self._stored: set[int] = set()
+    ledger: MemoryLedger
+    modules: Sequence[nn.Module]
+    given: Mapping[str, Sequence[Tensor]]
+    optimizer: torch.optim.Optimizer | None
+    _kinds: dict[int, str] = field(default_factory=dict)
+    _stored: set[int] = field(default_factory=set)
 
     def note(self) -> None:
         """Label what is there now and says itself what it is for."""

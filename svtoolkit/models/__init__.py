@@ -13,15 +13,6 @@ if TYPE_CHECKING:
     from svtoolkit.models.registry import NETWORKS, build_model, list_models
     from svtoolkit.models.speaker_network import ChainNetwork, SpeakerNetwork
 
-__all__ = ["NETWORKS", "ChainNetwork", "SpeakerNetwork", "build_model", "list_models"]
-
 __getattr__ = lazy_imports(
-    __name__,
-    {
-        "NETWORKS": "svtoolkit.models.registry",
-        "ChainNetwork": "svtoolkit.models.speaker_network",
-        "SpeakerNetwork": "svtoolkit.models.speaker_network",
-        "build_model": "svtoolkit.models.registry",
-        "list_models": "svtoolkit.models.registry",
-    },
+    __name__, {"registry": "NETWORKS build_model list_models", "speaker_network": "ChainNetwork SpeakerNetwork"}
 )

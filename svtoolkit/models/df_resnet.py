@@ -20,8 +20,7 @@ def build_df_resnet(
     """A DF-ResNet with fresh weights (Liu et al., "DF-ResNet", Interspeech 2022).
 
     Args:
-        num_bins: mel bins of the input.
-        embedding_dim: size of the embedding.
+        num_bins, embedding_dim: as for ``build_model``.
         blocks: number of them a stage.
         gemini: strides of Golden Gemini T14c (Liu et al., arXiv:2312.03620, as in WeSpeaker), which halve the frequency
             axis in every stage, the first one too, and time only in the second.

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from svtoolkit.models.blocks import BasicBlock, Bottleneck, conv3x3
 from svtoolkit.reversible import squeeze, unsqueeze
-from svtoolkit.reversible.manual_backward import ValueHook
+from svtoolkit.reversible.manual_backward import Request
 from svtoolkit.reversible.manual_layers import (
     Convolution,
     NormRelu,
+    add_weight_gradient,
     convolution_gradient,
     has_hooks,
     is_plain,
@@ -40,19 +41,13 @@ class ConvNormRelu(nn.Module):
         """Whether it and its layers are as they were built."""
         return not has_hooks(self) and is_plain(self.conv, self.norm)
 
-    def recompute_backward(
-        self,
-        x: Tensor,
-        grad_output: Tensor,
-        gradients: ParameterGradients,
-        value_hook: ValueHook | None,
-        needs_input: bool,
-    ) -> Tensor | None:
+    def recompute_backward(self, x: Tensor, grad_output: Tensor, request: Request) -> Tensor | None:
         """Recomputes the result of the convolution."""
         norm = NormRelu(self.norm, Convolution(self.conv)(x))
-        grad_output = norm_gradient(norm, self._of_map(grad_output, x).to(norm.value.dtype), gradients)
+        grad_output = norm_gradient(norm, self._of_map(grad_output, x).to(norm.value.dtype), request.gradients)
         del norm
-        return _input_gradient(self.conv, x, grad_output, gradients, needs_input)
+        add_weight_gradient(self.conv, x, grad_output, request.gradients)
+        return Convolution(self.conv).input_gradient(x, grad_output) if request.needs_input else None
 
     def _of_map(self, grad_output: Tensor, x: Tensor) -> Tensor:
         """Gradient of the ReLU's result from that of the module's; may be overwritten."""
@@ -90,21 +85,14 @@ class DoubleStem(nn.Module):
         """Whether it and its layers are as they were built."""
         return not has_hooks(self) and self.first.is_as_built() and self.second.is_as_built()
 
-    def recompute_backward(
-        self,
-        x: Tensor,
-        grad_output: Tensor,
-        gradients: ParameterGradients,
-        value_hook: ValueHook | None,
-        needs_input: bool,
-    ) -> Tensor | None:
+    def recompute_backward(self, x: Tensor, grad_output: Tensor, request: Request) -> Tensor | None:
         """First the second, then the first."""
         first, second = self.first, self.second
         value = normalised(first.norm, Convolution(first.conv)(x)).relu_()
-        upstream = second.recompute_backward(value, grad_output, gradients, None, True)
+        upstream = second.recompute_backward(value, grad_output, Request(request.gradients))
         assert upstream is not None
         del value
-        return first.recompute_backward(x, upstream, gradients, None, needs_input)
+        return first.recompute_backward(x, upstream, request)
 
 
 class FinalActivation(nn.Module):
@@ -124,20 +112,13 @@ class FinalActivation(nn.Module):
         """Whether it and its layer are as they were built."""
         return not has_hooks(self) and is_plain(self.norm)
 
-    def recompute_backward(
-        self,
-        x: Tensor,
-        grad_output: Tensor,
-        gradients: ParameterGradients,
-        value_hook: ValueHook | None,
-        needs_input: bool,
-    ) -> Tensor:
+    def recompute_backward(self, x: Tensor, grad_output: Tensor, request: Request) -> Tensor:
         """Normalises once more; the map is small, and its gradient comes in a layout of its own: no overwriting."""
         norm = NormRelu(self.norm, x, relu=False)
         result = norm.take().relu_()
         grad_output = torch.ops.aten.threshold_backward(grad_output.to(result.dtype), result, 0)
         del result
-        return norm_gradient(norm, grad_output, gradients)
+        return norm_gradient(norm, grad_output, request.gradients)
 
 
 class _RecomputedResidual(nn.Module):
@@ -155,14 +136,7 @@ class _RecomputedResidual(nn.Module):
         layers = (layer for pair in self._layers() for layer in pair)
         return not has_hooks(self, self.shortcut) and is_plain(*self.shortcut, *layers)
 
-    def recompute_backward(
-        self,
-        x: Tensor,
-        grad_output: Tensor,
-        gradients: ParameterGradients,
-        value_hook: ValueHook | None,
-        needs_input: bool,
-    ) -> Tensor:
+    def recompute_backward(self, x: Tensor, grad_output: Tensor, request: Request) -> Tensor:
         """Keeps the inputs of the norms; the shortcut is evaluated once for ReLU's mask and once for its gradient."""
         layers = self._layers()
         shortcut = self._shortcut_value(x)
@@ -179,17 +153,18 @@ class _RecomputedResidual(nn.Module):
         torch.ops.aten.threshold_backward.grad_input(grad_output, result, 0, grad_input=grad_output)
         dtype = result.dtype
         del result
-        upstream = norm_gradient(last, grad_output.to(dtype), gradients)
+        upstream = norm_gradient(last, grad_output.to(dtype), request.gradients)
         del last
         for (conv, _), (_, before) in zip(layers[:0:-1], layers[-2::-1], strict=True):
             norm = NormRelu(before, inputs.pop())
-            upstream = convolution_gradient(norm, conv, upstream, gradients, frugal=True)
-            upstream = norm_gradient(norm, upstream, gradients)
+            upstream = convolution_gradient(norm, conv, upstream, request.gradients, frugal=True)
+            upstream = norm_gradient(norm, upstream, request.gradients)
             del norm
-        dx = _input_gradient(layers[0][0], x, upstream, gradients, True)
-        assert dx is not None
+        first = layers[0][0]
+        add_weight_gradient(first, x, upstream, request.gradients)
+        dx = Convolution(first).input_gradient(x, upstream)
         del upstream
-        return dx.add_(self._shortcut_gradient(x, grad_output, gradients))
+        return dx.add_(self._shortcut_gradient(x, grad_output, request.gradients))
 
     def _projection(self) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
         conv, norm = self.shortcut
@@ -210,28 +185,13 @@ class _RecomputedResidual(nn.Module):
         norm = NormRelu(layer, Convolution(conv)(x), relu=False)
         upstream = norm_gradient(norm, grad_output.to(norm.take().dtype), gradients)
         del norm
-        dx = _input_gradient(conv, x, upstream, gradients, True)
-        assert dx is not None
-        return dx
+        add_weight_gradient(conv, x, upstream, gradients)
+        return Convolution(conv).input_gradient(x, upstream)
 
 
 class RecomputedBasicBlock(_RecomputedResidual, BasicBlock):
     """The ordinary basic block, with ``recompute_backward``."""
 
-    convolutions = 2
-
 
 class RecomputedBottleneck(_RecomputedResidual, Bottleneck):
     """The ordinary bottleneck block, with ``recompute_backward``."""
-
-    convolutions = 3
-
-
-def _input_gradient(
-    layer: nn.Conv2d, x: Tensor, upstream: Tensor, gradients: ParameterGradients, needs_input: bool
-) -> Tensor | None:
-    """Gradient for the input of a convolution; that of its weight is added to ``gradients``."""
-    convolution = Convolution(layer)
-    if gradients.wants(layer.weight):
-        gradients.add(layer.weight, convolution.weight_gradient(x, upstream))
-    return convolution.input_gradient(x, upstream) if needs_input else None

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from svtoolkit.models.blocks import conv1x1, conv3x3
-from svtoolkit.reversible.manual_backward import ValueHook
+from svtoolkit.reversible.manual_backward import Request
 from svtoolkit.reversible.manual_layers import (
     Convolution,
     NormRelu,
@@ -25,7 +25,6 @@ from svtoolkit.reversible.manual_layers import (
     norm_gradient,
     normalised,
 )
-from svtoolkit.reversible.recomputation import ParameterGradients
 
 
 class PreActivation(nn.Module):
@@ -55,14 +54,7 @@ class PreActivationFunction(nn.Sequential):
             type(unit) is PreActivation and is_plain(unit.norm, unit.conv) for unit in self
         )
 
-    def recompute_backward(
-        self,
-        x: Tensor,
-        grad_output: Tensor,
-        gradients: ParameterGradients,
-        value_hook: ValueHook | None,
-        needs_input: bool,
-    ) -> Tensor:
+    def recompute_backward(self, x: Tensor, grad_output: Tensor, request: Request) -> Tensor:
         """Keeps the inputs of the norms, and of the last convolution: beside x, 1.5 tensors of its size in the end."""
         inputs, value = [x], x
         for unit in self._units()[:-1]:
@@ -74,15 +66,15 @@ class PreActivationFunction(nn.Sequential):
         assert norm is not None
         value = Convolution(last.conv)(norm.value)
         downstream = grad_output.to(value.dtype)
-        if value_hook is not None:
-            value_hook(value)
+        if request.value_hook is not None:
+            request.value_hook(value)
         del value
         for unit in reversed(self._units()):
             source = inputs.pop()
             norm = NormRelu(unit.norm, source) if norm is None else norm
             del source
-            downstream = convolution_gradient(norm, unit.conv, downstream, gradients)
-            downstream = norm_gradient(norm, downstream, gradients)
+            downstream = convolution_gradient(norm, unit.conv, downstream, request.gradients)
+            downstream = norm_gradient(norm, downstream, request.gradients)
             norm = None
         return downstream
 
@@ -170,14 +162,7 @@ class DepthFirstFunction(nn.Module):
         """Whether it and its layers are as they were built."""
         return not has_hooks(self) and self._is_plain()
 
-    def recompute_backward(
-        self,
-        x: Tensor,
-        grad_output: Tensor,
-        gradients: ParameterGradients,
-        value_hook: ValueHook | None,
-        needs_input: bool,
-    ) -> Tensor:
+    def recompute_backward(self, x: Tensor, grad_output: Tensor, request: Request) -> Tensor:
         """Every group forward, then backward, before the next one: one evaluation, one group's tensors at a time."""
         norm1 = NormRelu(self.norm1, x)
         result = downstream = None
@@ -194,12 +179,12 @@ class DepthFirstFunction(nn.Module):
             del group, dx
         assert result is not None
         assert downstream is not None
-        if value_hook is not None:
-            value_hook(result)
+        if request.value_hook is not None:
+            request.value_hook(result)
         del result
         for parameter, pieces in parts.items():
-            gradients.add(parameter, torch.cat(pieces, dim=1 if parameter is self.conv3.weight else 0))
-        return norm_gradient(norm1, downstream, gradients)
+            request.gradients.add(parameter, torch.cat(pieces, dim=1 if parameter is self.conv3.weight else 0))
+        return norm_gradient(norm1, downstream, request.gradients)
 
 
 class _HiddenGroup:

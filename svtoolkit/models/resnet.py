@@ -27,8 +27,7 @@ def build_resnet(
     """A ResNet with fresh weights.
 
     Args:
-        num_bins: mel bins of the input.
-        embedding_dim: size of the embedding.
+        num_bins, embedding_dim: as for ``build_model``.
         block: residual block of all stages, a key of ``BLOCKS``.
         blocks: number of them a stage.
         width: published channels of the first stage, doubled from stage to stage.

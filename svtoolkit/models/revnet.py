@@ -38,8 +38,7 @@ def build_revnet(
     """A RevNet with fresh weights.
 
     Args:
-        num_bins: mel bins of the input.
-        embedding_dim: size of the embedding.
+        num_bins, embedding_dim: as for ``build_model``.
         kind: I: every stage begins with an ordinary residual block, which also reduces the resolution; II: nothing
             but reversible blocks, with a squeeze between stages.
         block: basic (two 3x3 convolutions a residual function) or bottleneck (1x1, 3x3, 1x1).
@@ -79,8 +78,7 @@ def build_df_revnet(
     """A DF-RevNet with fresh weights.
 
     Args:
-        num_bins: mel bins of the input.
-        embedding_dim: size of the embedding.
+        num_bins, embedding_dim: as for ``build_model``.
         kind: I: stem of two convolutions, a convolution of stride 2 between stages; II: as RevNet II.
         blocks: of the stages; type I has one reversible block less in each.
         channels: of the stages.

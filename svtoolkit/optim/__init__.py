@@ -16,16 +16,13 @@ if TYPE_CHECKING:
     from svtoolkit.optim.registry import OPTIMIZERS
     from svtoolkit.optim.schedules import LearningRateSchedule
 
-__all__ = ["OPTIMIZERS", "AdamW8bit", "LearningRateSchedule", "SGD8bit", "build_optimizer", "settings_of"]
-
 __getattr__ = lazy_imports(
     __name__,
     {
-        "OPTIMIZERS": "svtoolkit.optim.registry",
-        "AdamW8bit": "svtoolkit.optim.eight_bit",
-        "LearningRateSchedule": "svtoolkit.optim.schedules",
-        "SGD8bit": "svtoolkit.optim.eight_bit",
-        "build_optimizer": "svtoolkit.optim.builders",
-        "settings_of": "svtoolkit.optim.by_import_path",
+        "builders": "build_optimizer",
+        "by_import_path": "settings_of",
+        "eight_bit": "AdamW8bit SGD8bit",
+        "registry": "OPTIMIZERS",
+        "schedules": "LearningRateSchedule",
     },
 )

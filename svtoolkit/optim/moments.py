@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,16 +40,8 @@ class Moment:
         return entries
 
 
-class LoadedMoment(Protocol):
-    """The values (n,) of a chunk, float32, to be changed in place and then stored."""
-
-    values: Tensor
-
-    def store(self) -> None: ...
-
-
 class EightBitMoment:
-    """The moment of a chunk, from codes and largest magnitudes."""
+    """The moment of a chunk, from codes and largest magnitudes: ``values`` (n,), float32, are changed, then stored."""
 
     def __init__(self, moment: Moment, chunk: Chunk, states: Sequence[Mapping[str, Any]], block_size: int) -> None:
         self.signed, self.block_size = moment.signed, block_size
@@ -68,7 +60,7 @@ class EightBitMoment:
 
 
 class FloatMoment:
-    """The moment of a chunk, kept in float32."""
+    """The same of a moment that is kept in float32."""
 
     def __init__(self, moment: Moment, chunk: Chunk, states: Sequence[Mapping[str, Any]]) -> None:
         self.gathered = Gathered(chunk.values, [state[moment.name] for state in states], torch.float32)
@@ -80,7 +72,7 @@ class FloatMoment:
 
 def load_moment(
     moment: Moment, chunk: Chunk, states: Sequence[Mapping[str, Any]], block_size: int | None
-) -> LoadedMoment:
+) -> EightBitMoment | FloatMoment:
     """The moment of a chunk of parameters whose states these are."""
     if block_size is None:
         return FloatMoment(moment, chunk, states)

@@ -6,16 +6,3 @@ from svtoolkit.reversible.chain import Chain, run_in_chain
 from svtoolkit.reversible.coupling import EXACT_BITS, AdditiveCoupling, ReversibleSequence
 from svtoolkit.reversible.grid import largest_exact, snap
 from svtoolkit.reversible.squeeze import Squeeze, squeeze, unsqueeze
-
-__all__ = [
-    "EXACT_BITS",
-    "AdditiveCoupling",
-    "Chain",
-    "ReversibleSequence",
-    "Squeeze",
-    "largest_exact",
-    "run_in_chain",
-    "snap",
-    "squeeze",
-    "unsqueeze",
-]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,14 @@ ValueHook = Callable[[Tensor], object]
 """Called with the value of a module as soon as it is known; it may modify it."""
 
 
+class Request(NamedTuple):
+    """What is asked for beside the gradient of one input; the fields are explained at ``recompute_backward``."""
+
+    gradients: ParameterGradients
+    value_hook: ValueHook | None = None
+    needs_input: bool = True
+
+
 @runtime_checkable
 class ManualBackward(Protocol):
     """A module that computes its own gradient from its input, with less memory than autograd would take."""
@@ -22,14 +30,7 @@ class ManualBackward(Protocol):
         """Whether nothing was hooked or replaced; else autograd differentiates it."""
         ...
 
-    def recompute_backward(
-        self,
-        x: Tensor,
-        grad_output: Tensor,
-        gradients: ParameterGradients,
-        value_hook: ValueHook | None,
-        needs_input: bool,
-    ) -> Tensor | None:
+    def recompute_backward(self, x: Tensor, grad_output: Tensor, request: Request) -> Tensor | None:
         """As the function ``recompute_backward``."""
         ...
 
@@ -60,7 +61,7 @@ def recompute_backward(
     """
     if isinstance(module, ManualBackward) and module.is_as_built():
         with torch.no_grad():
-            return module.recompute_backward(x, grad_output, gradients, value_hook, needs_input)
+            return module.recompute_backward(x, grad_output, Request(gradients, value_hook, needs_input))
     with torch.enable_grad(), untracked_statistics(module):
         leaf = x.detach().requires_grad_(needs_input)
         value = module(leaf)

@@ -145,13 +145,17 @@ def convolution_gradient(
     Args:
         frugal: reduce the value to ReLU's mask before its gradient is computed; takes longer.
     """
-    convolution = Convolution(layer)
     dtype = norm.value.dtype
-    if gradients.wants(layer.weight):
-        gradients.add(layer.weight, convolution.weight_gradient(norm.value, grad_output))
+    add_weight_gradient(layer, norm.value, grad_output, gradients)
     if frugal:
         norm.reduce_to_mask()
-    return convolution.input_gradient(norm.input, grad_output).to(dtype)
+    return Convolution(layer).input_gradient(norm.input, grad_output).to(dtype)
+
+
+def add_weight_gradient(layer: nn.Conv2d, x: Tensor, grad_output: Tensor, gradients: ParameterGradients) -> None:
+    """Gradient of layer(x) for the weight, where it is wanted."""
+    if gradients.wants(layer.weight):
+        gradients.add(layer.weight, Convolution(layer).weight_gradient(x, grad_output))
 
 
 def norm_gradient(norm: NormRelu, grad_output: Tensor, gradients: ParameterGradients) -> Tensor:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
-def lazy_imports(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+def lazy_imports(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
     """The module-level ``__getattr__`` (PEP 562) of a package.
 
     Args:
         package: its name.
-        modules: public name -> module that defines it.
+        names: module of the package -> the public names that it defines, with spaces between them.
     """
+    modules = {name: f"{package}.{module}" for module, listed in names.items() for name in listed.split()}
 
     def find(name: str) -> Any:
         if name not in modules:

@@ -9,20 +9,13 @@ from dataclasses import asdict, replace
 
 import torch
 
-from svtoolkit.config import (
-    AdamW8bitConfig,
-    AdamWConfig,
-    MemoryPredictionConfig,
-    OptimConfig,
-    SGD8bitConfig,
-    SGDConfig,
-    TrainConfig,
-)
+from svtoolkit.config import MemoryPredictionConfig, OptimConfig, TrainConfig
 from svtoolkit.device import autocast
 from svtoolkit.distributed.world import ALONE, World
 from svtoolkit.errors import UserError
 from svtoolkit.memory import is_reversible
 from svtoolkit.models import build_model
+from svtoolkit.optim import OPTIMIZERS
 from svtoolkit.planning.memory_prediction import predict_memory
 from svtoolkit.planning.micro_batch import NON_TENSOR_BYTES, step_of
 from svtoolkit.training.step import OptimizerStep
@@ -41,12 +34,7 @@ def gpu_memory_bytes(device: torch.device) -> int | None:
 
 
 def fit_micro_batch(
-    config: TrainConfig,
-    micro_batch: int,
-    num_classes: int,
-    world: World,
-    attempt: Callable[[int], object],
-    limit: int,
+    config: TrainConfig, micro_batch: int, num_classes: int, world: World, attempt: Callable[[int], object], limit: int
 ) -> int:
     """Try a step's forward and backward pass; where memory runs out, try half of the crops, once.
 
@@ -188,8 +176,6 @@ def _changes(step: MemoryPredictionConfig) -> Iterator[tuple[str, MemoryPredicti
 
 def _with_8_bits(optim: OptimConfig) -> OptimConfig | None:
     """The same optimizer with 8-bit state; None where there is none, or it has it already."""
-    if type(optim) is SGDConfig:
-        return SGD8bitConfig(**{**asdict(optim), "name": "sgd_8bit"})
-    if type(optim) is AdamWConfig:
-        return AdamW8bitConfig(**{**asdict(optim), "name": "adamw_8bit"})
-    return None
+    name = f"{optim.name}_8bit"
+    settings = OPTIMIZERS[name].settings if name in OPTIMIZERS.rows else None
+    return None if settings is None else settings(**{**asdict(optim), "name": name})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ BAR_STYLE: dict[str, Any] = {
 }  # fmt: skip
 
 
+@dataclass(eq=False, repr=False)
 class TrainingLoop:
     """Trains from any step to the end of the schedule.
 
@@ -46,29 +48,19 @@ class TrainingLoop:
     Of several processes the first one validates and writes; history is given to it alone.
     """
 
-    def __init__(
-        self,
-        step: OptimizerStep,
-        schedule: RunSchedule,
-        settings: TrainerConfig,
-        checkpoints: Path,
-        *,
-        validate: Callable[[], dict[str, float]] | None,
-        validate_every: int,
-        name_utterances: Callable[[list[int]], str],
-        fingerprint: str,
-        speakers: str,
-    ) -> None:
-        self.step = step
-        self.schedule = schedule
-        self.settings = settings
-        self.checkpoints = checkpoints
-        self.validate = validate
-        self.validate_every = validate_every
-        self.name_utterances = name_utterances
-        self.fingerprint = fingerprint
-        self.speakers = speakers
-        self.world = step.world
+    step: OptimizerStep
+    schedule: RunSchedule
+    settings: TrainerConfig
+    checkpoints: Path
+    _: KW_ONLY
+    validate: Callable[[], dict[str, float]] | None
+    validate_every: int
+    name_utterances: Callable[[list[int]], str]
+    fingerprint: str
+    speakers: str
+
+    def __post_init__(self) -> None:
+        self.world = self.step.world
         self.meters = {"log": Meter(), "epoch": Meter()}
         self.finished_steps = 0
         self.seconds = 0.0

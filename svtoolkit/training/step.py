@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, InitVar, asdict, dataclass
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +35,7 @@ class StepResult:
     nonfinite_entries: list[int]
 
 
+@dataclass(eq=False, repr=False)
 class OptimizerStep:
     """Gradient of the mean loss over the effective batch, whatever number of micro-batches and processes it comes in.
 
@@ -43,37 +44,25 @@ class OptimizerStep:
     scale, until it cannot be lowered any more.
     """
 
-    def __init__(
-        self,
-        front_end: FrontEnd,
-        network: nn.Module,
-        head: Head,
-        optimizer: torch.optim.Optimizer,
-        spec_augment: SpecAugment,
-        *,
-        device: torch.device,
-        precision: str,
-        batch_size: int,
-        micro_batch: int,
-        gradient_clip: float | None,
-        world: World = ALONE,
-        augmenter: Augmenter = UNCHANGED,
-    ) -> None:
-        self.augmenter = augmenter
-        self.front_end = front_end
-        self.network = network
-        self.head = head
-        self.optimizer = optimizer
-        self.spec_augment = spec_augment
-        self.device = device
-        self.precision = precision
-        self.batch_size = batch_size
-        self.accumulation = batch_size // world.size // micro_batch
-        self.world = world
-        self.gradient_clip = float("inf") if gradient_clip is None else gradient_clip
-        self.parameters = [p for module in (network, head) for p in module.parameters() if p.requires_grad]
-        self.scaler = head.build_scaler(device, enabled=precision == "fp16")
-        self.replicas = Replicas(network, head, world)
+    front_end: FrontEnd
+    network: nn.Module
+    head: Head
+    optimizer: torch.optim.Optimizer
+    spec_augment: SpecAugment
+    _: KW_ONLY
+    device: torch.device
+    precision: str
+    batch_size: int
+    micro_batch: InitVar[int]
+    gradient_clip: float | None
+    world: World = ALONE
+    augmenter: Augmenter = UNCHANGED
+
+    def __post_init__(self, micro_batch: int) -> None:
+        self.accumulation = self.batch_size // self.world.size // micro_batch
+        self.parameters = [p for module in (self.network, self.head) for p in module.parameters() if p.requires_grad]
+        self.scaler = self.head.build_scaler(self.device, enabled=self.precision == "fp16")
+        self.replicas = Replicas(self.network, self.head, self.world)
 
     @property
     def micro_batch(self) -> int:
@@ -127,7 +116,8 @@ class OptimizerStep:
     def _update(self) -> bool:
         """Clip and update; False where the gradient is not finite and a lower scale cannot help."""
         self.scaler.unscale_(self.optimizer)
-        norm = self.head.clip_grad_norm_(self.network.parameters(), self.gradient_clip)
+        limit = float("inf") if self.gradient_clip is None else self.gradient_clip
+        norm = self.head.clip_grad_norm_(self.network.parameters(), limit)
         if not torch.isfinite(norm) and self.scaler.get_scale() <= 1.0:  # without a scaler it is 1
             self.scaler.update()
             return False

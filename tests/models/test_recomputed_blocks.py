@@ -20,6 +20,7 @@ from svtoolkit.models.recomputed_blocks import (
     SqueezedTransition,
 )
 from svtoolkit.reversible import squeeze
+from svtoolkit.reversible.manual_backward import Request
 from svtoolkit.reversible.recomputation import ParameterGradients
 
 torch.set_num_threads(1)
@@ -105,8 +106,8 @@ def test_the_gradient_of_the_input_is_left_out_where_nobody_wants_it(name):
     gradients = [ParameterGradients(block.parameters()) for _ in range(2)]
     grad_output = random_map(*block(x).shape, seed=5)
     with torch.no_grad():
-        assert block.recompute_backward(x, grad_output.clone(), gradients[0], None, False) is None
-        assert block.recompute_backward(x, grad_output.clone(), gradients[1], None, True).shape == x.shape
+        assert block.recompute_backward(x, grad_output.clone(), Request(gradients[0], needs_input=False)) is None
+        assert block.recompute_backward(x, grad_output.clone(), Request(gradients[1])).shape == x.shape
     assert all(map(torch.equal, *(each.in_order() for each in gradients)))
 
 

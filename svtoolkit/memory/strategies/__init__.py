@@ -11,8 +11,6 @@ from svtoolkit.memory.strategies.reversible import is_reversible, reversible
 from svtoolkit.memory.strategies.store import store
 from svtoolkit.reversible import EXACT_BITS, ReversibleSequence
 
-__all__ = ["AUTO", "LARGEST_BITS", "STRATEGIES", "apply_strategy", "is_reversible"]
-
 STRATEGIES: dict[str, Callable[[nn.Module], None]] = {"reversible": reversible, "store": store}
 """Name -> what puts a network under the strategy, or raises UserError and changes nothing; auto is the first that
 does not."""
