@@ -182,7 +182,7 @@ def test_an_augmentation_is_switched_on_by_name(added, speech, tmp_path):
     (polarity,) = TrainingData(config).augmenter.changes.values()
     assert polarity.probability == 0.25
     config.augment.added = {"polarity": {"probabilty": 0.25}}
-    with pytest.raises(UserError, match="polarity.*'probabilty'.*probability"):
+    with pytest.raises(UserError, match=r"polarity.*'probabilty'.*probability"):
         TrainingData(config)
 
 

@@ -201,7 +201,7 @@ class TrainingLoop:
             nonfinite_steps=self.nonfinite_steps,
             fingerprint=self.fingerprint,
             speakers=self.speakers,
-            micro_batch=self.step.micro_batch,
+            micro_batch=self.step.batch_size // self.world.size // self.step.accumulation,
         )  # by all processes: they gather the head
         if history is None:
             return

@@ -64,11 +64,6 @@ class OptimizerStep:
         self.scaler = self.head.build_scaler(self.device, enabled=self.precision == "fp16")
         self.replicas = Replicas(self.network, self.head, self.world)
 
-    @property
-    def micro_batch(self) -> int:
-        """Crops in memory at once on a device."""
-        return self.batch_size // self.world.size // self.accumulation
-
     def __call__(self, batches: Iterator[CropBatch]) -> StepResult:
         begin = time.perf_counter()
         meter, nonfinite, seen = Meter(), [], []
