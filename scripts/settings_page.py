@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from svtoolkit.cli import COMMANDS
 from svtoolkit.composition.groups import GROUPS, group_classes
 from svtoolkit.composition.keys import Entry, described_keys, described_settings
-from svtoolkit.config import REQUIRED
+from svtoolkit.config import COMMANDS, REQUIRED
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
 INTRODUCTION = """# Settings: every key of every command

@@ -13,49 +13,16 @@ import shutil
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from svtoolkit import __version__
-from svtoolkit.config import REQUIRED
+from svtoolkit.config import COMMANDS, REQUIRED
 from svtoolkit.errors import UserError
 from svtoolkit.system.output import log_to_stdout
 
 if TYPE_CHECKING:
     from svtoolkit.composition.keys import Entry
 
-
-@dataclass(frozen=True)
-class Command:
-    """One line of the table of commands: what it does and which keys may be given by position."""
-
-    summary: str
-    positional: tuple[str, ...] = ()
-    example: str = ""
-
-
-COMMANDS: dict[str, Command] = {
-    "archives": Command("check downloaded archives by their published checksums", ("folder",), "downloads jobs=4"),
-    "prepare": Command("make a Kaldi data directory of a corpus", (), "corpus=folders --source speech out=data/mine"),
-    "validate": Command("check a data directory, repair a copy", ("data",), "data/train --against data/eval"),
-    "convert": Command("decode audio once, to flac or wav", (), "source=data/vox2_m4a out=data/vox2 jobs=8"),
-    "shard": Command("write audio into tar shards", (), "data=data/train out=data/train_shards jobs=4"),
-    "train": Command("train a speaker embedding network", (), "model=resnet34 data.train=data/train exp_dir=exp/r34"),
-    "average": Command("average checkpoints into a released model", ("exp_dir",), "exp/r34 num=10"),
-    "embed": Command(
-        "extract embeddings of whole utterances", (), "model=exp/r34/model data=data/eval out=exp/r34/eval"
-    ),
-    "score": Command(
-        "score trials: cosine, S-Norm, AS-Norm", (), "trials=t embeddings=e.scp out=s normalisation=as-norm"
-    ),
-    "evaluate": Command("EER, minDCF, Cllr and intervals of a score file", (), "scores=s trials=t"),
-    "report": Command("result.json and a page that opens offline", (), "results=[a.json,b.json] out=exp/r34/report"),
-    "memory": Command(
-        "where the memory of a training step goes", (), "model=revnet197 memory=reversible batch_size=64"
-    ),
-    "models": Command("the networks: layers, parameters, MACs, memory", ("names",), "revnet* resnet34"),
-    "verify": Command("do two recordings share a speaker?", ("model", "enrol", "test"), "exp/r34/model a.wav b.wav"),
-}
 
 MULTIRUN = "--multirun"
 

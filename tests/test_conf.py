@@ -16,7 +16,7 @@ from svtoolkit import composition
 from svtoolkit.composition import Catalogue
 from svtoolkit.composition.groups import GROUPS, group_classes
 from svtoolkit.composition.keys import described_keys, key_types
-from svtoolkit.config import REQUIRED, SCHEMAS
+from svtoolkit.config import COMMANDS, REQUIRED
 from svtoolkit.losses import MarginSchedule
 from svtoolkit.models import list_models
 from svtoolkit.models.registry import NETWORKS
@@ -54,7 +54,7 @@ def test_conf_holds_nothing_but_experiments():
     assert Catalogue("train").options["experiment"] == EXPERIMENTS
 
 
-@pytest.mark.parametrize("command", sorted(SCHEMAS))
+@pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_key_has_help_that_says_more_than_its_name(command):
     entries = described_keys(command)
     shown = composed(command=command)
@@ -82,11 +82,11 @@ def test_every_option_composes_to_its_settings(group, option):
 
 @pytest.mark.parametrize("command", ["memory", "train"])
 def test_what_is_composed_by_default_is_what_the_dataclass_has(command):
-    assert composed(command=command) == leaves(dataclasses.asdict(SCHEMAS[command]()))
+    assert composed(command=command) == leaves(dataclasses.asdict(COMMANDS[command].settings()))
 
 
 def test_what_training_and_its_memory_have_in_common_has_the_same_defaults():
-    train, memory = SCHEMAS["train"](), SCHEMAS["memory"]()
+    train, memory = COMMANDS["train"].settings(), COMMANDS["memory"].settings()
     for group in group_classes("memory"):
         assert getattr(train, group) == getattr(memory, group)
     assert memory.frames == train.data.crop_frames

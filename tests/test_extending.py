@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ from svtoolkit.optim import build_optimizer, settings_of
 from svtoolkit.registry import Registry, Row
 from svtoolkit.training.experiment import train
 
-FILES = [name for name in examples() if name.startswith("svtoolkit/") and ", in " not in name]
+FILES = [name for name in examples() if name.startswith("svtoolkit/") and ", " not in name]
 ROWS = [name for name in examples() if ", in " in name]
 REGISTRIES = {
     "augmentation": "AUGMENTATIONS", "commands": "COMMANDS", "corpora": "CORPORA", "features": "FRONT_ENDS",
@@ -56,6 +55,12 @@ def added(tmp_path, monkeypatch) -> Iterator[Callable[[str], object]]:
                 package = importlib.import_module(f"svtoolkit.{folder}")
                 monkeypatch.setattr(package, "__path__", [*package.__path__, str(path.parent)])
         registry: Any = None
+        for name in (name for name in examples() if folder == "commands" and name.endswith(", settings")):
+            module = importlib.import_module(name.partition(".py")[0].replace("/", "."))
+            scope = dict(vars(module))
+            exec(compile("from __future__ import annotations\n" + examples()[name], name, "exec"), scope)
+            for key in scope.keys() - vars(module).keys():
+                monkeypatch.setattr(module, key, scope[key], raising=False)
         for name in (name for name in ROWS if name.endswith(f", in {REGISTRIES[folder]}")):
             file, _, attribute = name.partition(", in ")
             module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
@@ -188,9 +193,11 @@ def test_an_augmentation_is_switched_on_by_name(added, speech, tmp_path):
 
 def test_a_command(added, speech, capsys):
     added("commands")
-    module = importlib.import_module("svtoolkit.commands.count")
-    assert module.run(SimpleNamespace(data=str(speech)), "svt count") == 0
-    assert capsys.readouterr().out == "8 speakers, 48 utterances\n"
     from svtoolkit import cli
 
-    assert cli.COMMANDS["count"].positional == ("data",)
+    assert cli.main(["count", str(speech)]) == 0
+    assert capsys.readouterr().out == "8 speakers, 48 utterances\n"
+    assert cli.main(["count", "--help"]) == 0
+    assert "data (required)  data directory" in capsys.readouterr().out
+    assert cli.main(["count"]) == 1
+    assert "required and not given: data" in capsys.readouterr().err

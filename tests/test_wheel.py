@@ -16,7 +16,7 @@ import yaml
 from paths import ROOT
 
 from svtoolkit import composition
-from svtoolkit.config import SCHEMAS
+from svtoolkit.config import COMMANDS
 
 CONF = ROOT / "conf"
 
@@ -103,7 +103,7 @@ def test_train_composes(run):
     assert yaml.safe_load(found.stdout)["model"]["name"] == "resnet10"
 
 
-@pytest.mark.parametrize("command", sorted(SCHEMAS))
+@pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_help_of_every_command(run, command):
     found = run("-m", "svtoolkit.cli", command, "--help")
     assert found.returncode == 0, found.stderr

@@ -15,7 +15,7 @@ from svtoolkit.composition.catalogue import EXPERIMENT, Catalogue, Layer, conf_d
 from svtoolkit.composition.keys import is_text
 from svtoolkit.composition.origin import settings_of
 from svtoolkit.composition.override_errors import explain, innermost, refuse_unknown, unquoted
-from svtoolkit.config import SCHEMAS
+from svtoolkit.config import COMMANDS
 from svtoolkit.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ def compose(command: str, overrides: Sequence[str]) -> Any:
     """Compose the configuration of a command.
 
     Args:
-        command: a key of ``svtoolkit.config.SCHEMAS``.
+        command: a key of ``svtoolkit.config.COMMANDS``.
         overrides: in Hydra's grammar, such as ``optim=adamw`` or ``optim.lr=0.1``. The value of a key that takes text
             is taken as it stands, but for null, quotes around it and ``${...}``. ``config_dir=DIR`` adds the
             experiments and presets of a folder.
@@ -134,7 +134,7 @@ def _build(catalogue: Catalogue, layer: Layer) -> Any:
     options = {group: layer.choices.get(group, catalogue.default(group)) for group in catalogue.classes}
     chosen = {group: catalogue.choose(group, option) for group, option in options.items()}
     settings = {group: copy.deepcopy(option.settings) for group, option in chosen.items()}
-    node = OmegaConf.structured(SCHEMAS[catalogue.command](**settings))
+    node = OmegaConf.structured(COMMANDS[catalogue.command].settings(**settings))
     for layer_of_values in (*(option.preset for option in chosen.values()), layer):
         for key, value in layer_of_values.values.items():
             _assign(node, key, value, str(layer_of_values.files[key]), catalogue)

@@ -51,7 +51,7 @@ class Catalogue:
     """Options of the groups of a command, by name.
 
     Args:
-        command: a key of ``svtoolkit.config.SCHEMAS``.
+        command: a key of ``svtoolkit.config.COMMANDS``.
         config_dir: folder of the user's with experiment/NAME.yaml and presets GROUP/NAME.yaml.
 
     Raises:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from svtoolkit.config import (
-    SCHEMAS,
+    COMMANDS,
     AugmentConfig,
     FeaturesConfig,
     MarginScheduleConfig,
@@ -156,7 +156,7 @@ def listed_schemas(group: str) -> dict[str, type[Any]]:
 
 def group_classes(command: str) -> dict[str, type[Any]]:
     """Groups that a command composes -> class of the settings that it has by default, in the order of its schema."""
-    nodes: dict[str, Any] = {item.name: item.default_factory for item in fields(SCHEMAS[command])}
+    nodes: dict[str, Any] = {item.name: item.default_factory for item in fields(COMMANDS[command].settings)}
     return {name: node for name, node in nodes.items() if isinstance(node, type)}
 
 

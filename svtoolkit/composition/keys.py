@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any, NamedTuple
 
 from svtoolkit.composition.groups import GROUPS, group_classes, is_import_path, listed_schemas
-from svtoolkit.config import SCHEMAS
+from svtoolkit.config import COMMANDS
 
 EXPECTED = {
     "str": "text",
@@ -35,7 +35,7 @@ class Entry(NamedTuple):
 def described_keys(command: str) -> list[Entry]:
     """All keys of a command with the options that it has by default: its own first, then group by group."""
     groups = group_classes(command)
-    described = [entry for entry in described_settings(SCHEMAS[command]) if entry.name not in groups]
+    described = [entry for entry in described_settings(COMMANDS[command].settings) if entry.name not in groups]
     for group, schema in groups.items():
         described += described_settings(schema, f"{group}.")
     return described
@@ -69,7 +69,7 @@ def key_types(command: str, by_path: Collection[tuple[str, str]] = ()) -> dict[s
     """
     groups = group_classes(command)
     types: dict[str, str] = {}
-    for item in fields(SCHEMAS[command]):
+    for item in fields(COMMANDS[command].settings):
         if item.name not in groups:
             types[item.name] = _annotation(item.type)
             continue

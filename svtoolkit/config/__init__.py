@@ -6,9 +6,8 @@ Python is what `svt` would compose. This package imports neither torch nor Hydra
 
 from __future__ import annotations
 
-from typing import Any
-
 from svtoolkit.config.commands import (
+    COMMANDS,
     ArchivesConfig,
     AverageConfig,
     ConvertConfig,
@@ -43,21 +42,3 @@ from svtoolkit.config.training import (
     TrainerConfig,
     ValidationConfig,
 )
-
-SCHEMAS: dict[str, type[Any]] = {
-    "train": TrainConfig,
-    "archives": ArchivesConfig,
-    "prepare": PrepareConfig,
-    "validate": ValidateConfig,
-    "convert": ConvertConfig,
-    "shard": ShardConfig,
-    "average": AverageConfig,
-    "embed": EmbedConfig,
-    "score": ScoreConfig,
-    "evaluate": EvaluateConfig,
-    "report": ReportConfig,
-    "verify": VerifyConfig,
-    "memory": MemoryPredictionConfig,
-    "models": ModelsConfig,
-}
-"""Command -> schema of its configuration."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from svtoolkit.config.setting import REQUIRED, setting
 from svtoolkit.config.training import (
@@ -12,6 +13,7 @@ from svtoolkit.config.training import (
     OptimConfig,
     ResNetConfig,
     SGDConfig,
+    TrainConfig,
 )
 
 ROOT = "folder that relative paths of wav.scp are taken from"
@@ -214,3 +216,65 @@ class ModelsConfig:
     frames: int = setting(200, "frames of an utterance, 10 ms each")
     num_bins: int = setting(80, "bins of the filter bank")
     format: str = setting("table", "table or json, on standard output")
+
+
+@dataclass(frozen=True)
+class Command:
+    """One line of the table of commands.
+
+    Attributes:
+        settings: dataclass of its keys.
+        summary: what it does.
+        positional: keys that may be given by position.
+        example: words that compose.
+    """
+
+    settings: type[Any]
+    summary: str
+    positional: tuple[str, ...] = ()
+    example: str = ""
+
+
+COMMANDS: dict[str, Command] = {
+    "archives": Command(
+        ArchivesConfig, "check downloaded archives by their published checksums", ("folder",), "downloads jobs=4"
+    ),
+    "prepare": Command(
+        PrepareConfig, "make a Kaldi data directory of a corpus", (), "corpus=folders --source speech out=data/mine"
+    ),
+    "validate": Command(
+        ValidateConfig, "check a data directory, repair a copy", ("data",), "data/train --against data/eval"
+    ),
+    "convert": Command(
+        ConvertConfig, "decode audio once, to flac or wav", (), "source=data/vox2_m4a out=data/vox2 jobs=8"
+    ),
+    "shard": Command(ShardConfig, "write audio into tar shards", (), "data=data/train out=data/train_shards jobs=4"),
+    "train": Command(
+        TrainConfig, "train a speaker embedding network", (), "model=resnet34 data.train=data/train exp_dir=exp/r34"
+    ),
+    "average": Command(AverageConfig, "average checkpoints into a released model", ("exp_dir",), "exp/r34 num=10"),
+    "embed": Command(
+        EmbedConfig, "extract embeddings of whole utterances", (), "model=exp/r34/model data=data/eval out=exp/r34/eval"
+    ),
+    "score": Command(
+        ScoreConfig,
+        "score trials: cosine, S-Norm, AS-Norm",
+        (),
+        "trials=t embeddings=e.scp out=s normalisation=as-norm",
+    ),
+    "evaluate": Command(EvaluateConfig, "EER, minDCF, Cllr and intervals of a score file", (), "scores=s trials=t"),
+    "report": Command(
+        ReportConfig, "result.json and a page that opens offline", (), "results=[a.json,b.json] out=exp/r34/report"
+    ),
+    "memory": Command(
+        MemoryPredictionConfig,
+        "where the memory of a training step goes",
+        (),
+        "model=revnet197 memory=reversible batch_size=64",
+    ),
+    "models": Command(ModelsConfig, "the networks: layers, parameters, MACs, memory", ("names",), "revnet* resnet34"),
+    "verify": Command(
+        VerifyConfig, "do two recordings share a speaker?", ("model", "enrol", "test"), "exp/r34/model a.wav b.wav"
+    ),
+}
+"""What `svt` can do; a command is the module of that name in svtoolkit/commands."""

@@ -87,7 +87,7 @@ def without_warm_svt(environment: dict[str, str]) -> dict[str, str]:
 
 
 def _serve(address: str, run: int) -> None:
-    from svtoolkit.cli import COMMANDS
+    from svtoolkit.config import COMMANDS
 
     for name in [*PRELOADED, *(f"svtoolkit.commands.{command}" for command in COMMANDS)]:
         with contextlib.suppress(ImportError):
