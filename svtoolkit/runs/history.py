@@ -94,7 +94,9 @@ class History:
 
     def _draw(self, record: dict[str, Any]) -> None:
         with self._tensorboard_or_none() as tensorboard:
-            for name, value in record.items() if tensorboard is not None else ():
+            if tensorboard is None:
+                return
+            for name, value in record.items():
                 if name not in ("kind", "step", "epoch") and isinstance(value, int | float) and math.isfinite(value):
                     tensorboard.add_scalar(f"{record['kind']}/{name}", value, record["step"])
 
