@@ -96,7 +96,7 @@ def write_shards(
             _tell(progress, record)
         if reused < len(tasks) or not (folder / INDEX).is_file():
             (folder / INDEX).unlink(missing_ok=True)
-            _make_missing(tasks, records, config.jobs, config.max_bad, progress)
+            _make_missing(tasks, records, config, progress)
             _write_tables(tasks, records, kaldi_dir.utt2spk, tables_from)
         else:
             log.info("%s: all shards are there", folder)
@@ -176,16 +176,15 @@ def _read_whole(tasks: Sequence[ShardTask], *, finished: bool) -> dict[int, Shar
 def _make_missing(
     tasks: Sequence[ShardTask],
     records: dict[int, ShardRecord],
-    jobs: int,
-    max_bad: float,
+    config: ShardConfig,
     progress: Callable[[int], object] | None,
 ) -> None:
     """Make shards and add what they hold to the records; lists the bad files even where they are too many."""
     utterances = sum(len(task.utterances) for task in tasks)
-    with listing_bad_files(tasks[0].out, utterances, max_bad) as bad:
+    with listing_bad_files(tasks[0].out, utterances, config.max_bad) as bad:
         for record in records.values():
             bad.add(record.bad)
-        with closing(_make_shards([task for task in tasks if task.number not in records], jobs)) as made:
+        with closing(_make_shards([task for task in tasks if task.number not in records], config.jobs)) as made:
             for number, record in made:
                 records[number] = record
                 _tell(progress, record)
