@@ -54,12 +54,9 @@ def _kind(tensor: Tensor) -> str:
 
 def _check_same(first: Mapping[str, str], other: Mapping[str, str], number: int) -> None:
     for name in [*first, *other]:
-        if name not in other:
-            difference = f"checkpoint {number} lacks {name!r}, which checkpoint 1 has"
-        elif name not in first:
-            difference = f"checkpoint {number} has {name!r}, which checkpoint 1 lacks"
-        elif first[name] != other[name]:
-            difference = f"{name!r} is {other[name]} in checkpoint {number} and {first[name]} in checkpoint 1"
-        else:
-            continue
-        raise UserError(f"checkpoints of different networks cannot be averaged; give those of one run: {difference}")
+        here, there = other.get(name, "missing"), first.get(name, "missing")
+        if here != there:
+            raise UserError(
+                "checkpoints of different networks cannot be averaged; give those of one run: "
+                f"{name!r} is {here} in checkpoint {number} and {there} in checkpoint 1"
+            )

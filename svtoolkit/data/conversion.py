@@ -10,7 +10,6 @@ import logging
 import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 from svtoolkit.audio.m4a import import_av, is_left_to_ffmpeg
 from svtoolkit.config import ConvertConfig
 from svtoolkit.data.bad_files import BAD_FILES, BadFile, listing_bad_files
-from svtoolkit.data.conversion_worker import Converted, Form, Outcome, Task, convert_all
+from svtoolkit.data.conversion_worker import Converted, Outcome, Task, convert_all
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
 from svtoolkit.data.tables import read_table, write_table
 from svtoolkit.data.trials import parse_trial, trial_lines
@@ -78,16 +77,16 @@ def convert_corpus(
     tasks = [_make_task(utterance, target, config.format) for utterance in kaldi_dir.utterances()]
     if any(is_left_to_ffmpeg(task.source) for task in tasks):
         import_av()  # once for all of them, before the first
-    form = Form(config.format, config.sample_rate, config.channel)
+    form = {name: getattr(config, name) for name in ("format", "sample_rate", "channel")}
     busy = f"{target}: another conversion is writing to the folder; wait for its end or choose another folder"
     with explain_full_disk(target):
         target.mkdir(parents=True, exist_ok=True)
         with hold_alone(target / LOCK, busy=busy) as alone:
-            claim_folder(target / CLAIM, asdict(form), content="a conversion to")
+            claim_folder(target / CLAIM, form, content="a conversion to")
             if alone:
                 remove_leftovers({os.path.dirname(task.target) for task in tasks})
             _drop_others(target / ORIGINS, tasks)
-            seconds, bad = _convert(tasks, form, config.jobs, config.max_bad, target, progress)
+            seconds, bad = _convert(tasks, config, target, progress)
             return _write_directory(Path(source), target, kaldi_dir.utt2spk, tasks, seconds, bad)
 
 
@@ -127,9 +126,7 @@ def _drop_others(origins: Path, tasks: Sequence[Task]) -> None:
 
 def _convert(
     tasks: Sequence[Task],
-    form: Form,
-    jobs: int,
-    max_bad: float,
+    config: ConvertConfig,
     out: Path,
     progress: Callable[[int], object] | None,
 ) -> tuple[dict[str, float], list[BadFile]]:
@@ -137,8 +134,8 @@ def _convert(
     seconds: dict[str, float] = {}
     batches = [tasks[begin : begin + BATCH] for begin in range(0, len(tasks), BATCH)]
     with (
-        listing_bad_files(out, len(tasks), max_bad) as bad,
-        closing(_finish_batches(batches, form, jobs)) as finished,
+        listing_bad_files(out, len(tasks), config.max_bad) as bad,
+        closing(_finish_batches(batches, config)) as finished,
     ):
         for results in finished:
             seconds |= {result.utterance_id: result.seconds for result in results if isinstance(result, Converted)}
@@ -148,21 +145,21 @@ def _convert(
     return seconds, bad.found
 
 
-def _finish_batches(batches: Iterable[Sequence[Task]], form: Form, jobs: int) -> Generator[list[Outcome], None, None]:
+def _finish_batches(batches: Iterable[Sequence[Task]], config: ConvertConfig) -> Generator[list[Outcome], None, None]:
     """What became of each batch, in their order; closing the generator ends the processes.
 
     Raises:
         UserError: a process was killed.
     """
-    if jobs == 1:
-        yield from (convert_all(batch, form) for batch in batches)
+    if config.jobs == 1:
+        yield from (convert_all(batch, config) for batch in batches)
         return
     killed = (
         "a process of the conversion was killed, probably because memory ran out; run the same command again, which "
         "keeps what was converted, with fewer jobs if it happens again"
     )
-    with worker_processes(jobs, killed=killed) as workers:
-        yield from submit_ahead(workers, partial(convert_all, form=form), batches, AHEAD * jobs)
+    with worker_processes(config.jobs, killed=killed) as workers:
+        yield from submit_ahead(workers, partial(convert_all, form=config), batches, AHEAD * config.jobs)
 
 
 def _write_directory(

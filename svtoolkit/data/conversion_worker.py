@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -12,18 +11,10 @@ import soundfile
 
 from svtoolkit.audio.files import read_audio
 from svtoolkit.audio.pcm16 import SUBTYPE, encode_pcm16
+from svtoolkit.config import ConvertConfig
 from svtoolkit.data.bad_files import BadFile
 from svtoolkit.errors import UserError
 from svtoolkit.system.atomic import atomic_write
-
-
-@dataclass(frozen=True)
-class Form:
-    """Form of the files; the names are those of the options of ``svt convert``."""
-
-    format: str
-    sample_rate: int
-    channel: int | None
 
 
 class Task(NamedTuple):
@@ -53,7 +44,7 @@ class Converted(NamedTuple):
 Outcome = Converted | BadFile
 
 
-def convert_all(tasks: Sequence[Task], form: Form) -> list[Outcome]:
+def convert_all(tasks: Sequence[Task], form: ConvertConfig) -> list[Outcome]:
     """Convert some utterances; those whose file is there, and newer than its source, are measured alone.
 
     Raises:
@@ -62,7 +53,7 @@ def convert_all(tasks: Sequence[Task], form: Form) -> list[Outcome]:
     return [_convert(task, form) for task in tasks]
 
 
-def _convert(task: Task, form: Form) -> Outcome:
+def _convert(task: Task, form: ConvertConfig) -> Outcome:
     seconds = _measure(task.target, form)
     if seconds is not None and not _is_newer(task.source, task.target):
         return Converted(task.utterance_id, seconds)
@@ -86,7 +77,7 @@ def _convert(task: Task, form: Form) -> Outcome:
     return Converted(task.utterance_id, len(samples) / form.sample_rate)
 
 
-def _measure(path: str, form: Form) -> float | None:
+def _measure(path: str, form: ConvertConfig) -> float | None:
     """Length in seconds by the header; None where there is no such file, or one that is not ours."""
     if not os.path.isfile(path):
         return None

@@ -37,30 +37,26 @@ def probit(probability: np.ndarray, lowest: float, highest: float) -> np.ndarray
     return ndtri(np.clip(probability, lowest, highest))
 
 
-def det_curve(systems: Mapping[str, tuple[np.ndarray, np.ndarray]], eer: Mapping[str, float]) -> Figure:
+def det_curve(systems: Mapping[str, tuple[np.ndarray, np.ndarray, float]]) -> Figure:
     """Detection error trade-off of one or several systems, on probit axes, with the EER of each marked.
 
     Martin, Doddington, Kamm, Ordowski and Przybocki, "The DET curve in assessment of detection task performance",
     Eurospeech 1997: on these axes normally distributed scores give a straight line.
 
     Args:
-        systems: label -> (p_miss, p_fa), each of shape (points,), probabilities in order of the threshold.
-        eer: label -> equal error rate, a probability; the same labels.
+        systems: one or more: label -> (p_miss, p_fa, equal error rate), the first two of shape (points,), probabilities
+            in order of the threshold.
 
     Raises:
-        UserError: no system, labels that differ, empty or unequal curves, values that are not probabilities.
+        UserError: empty or unequal curves, values that are not probabilities.
     """
-    if not systems or set(systems) != set(eer):
-        raise UserError(
-            f"a DET plot needs systems and the EER of each; found curves of {sorted(systems)} and "
-            f"equal error rates of {sorted(eer)}"
-        )
-    for label, (p_miss, p_fa) in systems.items():
-        _check_curve(label, np.asarray(p_miss), np.asarray(p_fa), eer[label])
+    for label, (p_miss, p_fa, eer) in systems.items():
+        _check_curve(label, np.asarray(p_miss), np.asarray(p_fa), eer)
+    rates = [eer for _, _, eer in systems.values()]
     ticks = (
-        *(LOW_TICKS if min(eer.values()) < LOW_EER else ()),
+        *(LOW_TICKS if min(rates) < LOW_EER else ()),
         *TICKS,
-        *(HIGH_TICKS if max(eer.values()) > HIGH_EER else ()),
+        *(HIGH_TICKS if max(rates) > HIGH_EER else ()),
     )
     lowest, highest = 0.8 * ticks[0] / 100, 0.98 if ticks[-1] > 50 else 0.55
     start, end = ndtri(lowest), ndtri(highest)
@@ -71,13 +67,13 @@ def det_curve(systems: Mapping[str, tuple[np.ndarray, np.ndarray]], eer: Mapping
         figure = Figure(figsize=(width, height))
         axes = figure.add_axes((LEFT / width, 1 - (TOP + SIDE) / height, SIDE / width, SIDE / height))
         axes.plot([start, end], [start, end], color=INK, lw=0.7, ls=(0, (1, 3)))
-        for position, (label, (p_miss, p_fa)) in enumerate(systems.items()):
+        for position, (label, (p_miss, p_fa, eer)) in enumerate(systems.items()):
             style = line_style(position)
-            point = probit(np.array([eer[label]]), lowest, highest)
+            point = probit(np.array([eer]), lowest, highest)
             axes.plot(point, point, "o", ms=6, mew=1.4, mfc="white", mec=style["color"], clip_on=False, zorder=5)
             p_miss, p_fa = _bridge_ties(np.asarray(p_miss), np.asarray(p_fa))
             handles += axes.plot(*_thin(probit(p_fa, *outer), probit(p_miss, *outer)), **style)
-            labels.append(f"{legend_text(label)}: EER {percent(eer[label])}")
+            labels.append(f"{legend_text(label)}: EER {percent(eer)}")
         _probit_axes(axes, ticks, start, end)
         place = {"loc": "upper left", "bbox_to_anchor": (LEFT / width, (height - TOP - SIDE - BELOW + 0.1) / height)}
         add_legend(figure, handles, labels, borderaxespad=0, **place)

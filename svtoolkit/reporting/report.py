@@ -179,8 +179,8 @@ def _evaluation_figures(results: Sequence[Mapping[str, Any]], scored: Sequence[S
             histograms.append(score_histogram(scores, target, result["eer_threshold"]))
         except UserError as error:
             raise UserError(f"scores of {_label(result)}: {error}") from error
-        systems[_label(result)] = p_miss, p_fa
-    return det_curve(systems, {_label(result): result["eer"] for result in results}), histograms
+        systems[_label(result)] = p_miss, p_fa, result["eer"]
+    return det_curve(systems), histograms
 
 
 def _det_caption(results: Sequence[Mapping[str, Any]]) -> str:

@@ -67,11 +67,8 @@ def write_config(config: TrainConfig) -> None:
         UserError: exp_dir cannot be written to.
     """
     path = Path(config.exp_dir) / CONFIG
-    try:
-        with atomic_write(path) as stream:
-            yaml.safe_dump(asdict(config), stream, sort_keys=False)
-    except OSError as error:
-        raise _not_writable(path, error) from error
+    with _explaining(path), atomic_write(path) as stream:
+        yaml.safe_dump(asdict(config), stream, sort_keys=False)
 
 
 def open_history(folder: Path, *, resume_step: int) -> History:
@@ -80,10 +77,8 @@ def open_history(folder: Path, *, resume_step: int) -> History:
     Raises:
         UserError: it is malformed or cannot be written.
     """
-    try:
+    with _explaining(folder):
         return History(folder, resume_step=resume_step)
-    except OSError as error:
-        raise _not_writable(folder, error) from error
 
 
 @contextmanager
@@ -102,11 +97,9 @@ def alone_in(logs: Path) -> Iterator[None]:
 
 @contextmanager
 def _log_file(folder: Path) -> Iterator[None]:
-    try:
+    with _explaining(folder):
         folder.mkdir(parents=True, exist_ok=True)
         handler = logging.FileHandler(folder / "train.log", encoding="utf-8")
-    except OSError as error:
-        raise _not_writable(folder, error) from error
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     root = logging.getLogger()
     root.addHandler(handler)
@@ -117,8 +110,13 @@ def _log_file(folder: Path) -> Iterator[None]:
         handler.close()
 
 
-def _not_writable(path: Path, error: OSError) -> UserError:
-    return UserError(f"{path}: cannot be written ({error}); choose another exp_dir or free some disk")
+@contextmanager
+def _explaining(path: Path) -> Iterator[None]:
+    """What the system says of a file or folder that cannot be written, with a remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error}); choose another exp_dir or free some disk") from error
 
 
 def _check_same_config(saved: Path, content: dict[str, Any]) -> None:

@@ -25,7 +25,7 @@ def texts(svg: str) -> list[str]:
 
 def det_of(scored, label="eval, cosine"):
     _, p_miss, p_fa = error_rates(*scored)
-    return det_curve({label: (p_miss, p_fa)}, {label: equal_error_rate(*scored)[0]})
+    return det_curve({label: (p_miss, p_fa, equal_error_rate(*scored)[0])})
 
 
 def curve_points(figure, line=-1):
@@ -59,13 +59,13 @@ def test_det_axes_are_in_percent_and_carry_the_usual_ticks():
 @pytest.mark.parametrize(("eer", "tick"), [(0.001, "0.01"), (0.7, "90")])
 def test_det_axes_widen_for_very_good_and_for_broken_systems(eer, tick):
     p_miss, p_fa = np.array([0.0, eer, 1.0]), np.array([1.0, eer, 0.0])
-    assert tick in texts(svg_text(det_curve({"a": (p_miss, p_fa)}, {"a": eer})))
-    assert tick not in texts(svg_text(det_curve({"a": (p_miss, p_fa)}, {"a": 0.1})))
+    assert tick in texts(svg_text(det_curve({"a": (p_miss, p_fa, eer)})))
+    assert tick not in texts(svg_text(det_curve({"a": (p_miss, p_fa, 0.1)})))
 
 
 def test_a_perfect_system_is_drawn_at_the_corner_not_at_infinity():
     perfect = np.array([0.0, 0.0, 1.0]), np.array([1.0, 0.0, 0.0])
-    figure = det_curve({"perfect": perfect}, {"perfect": 0.0})
+    figure = det_curve({"perfect": (*perfect, 0.0)})
     low, _ = figure.axes[0].get_xlim()
     np.testing.assert_allclose(figure.axes[0].lines[1].get_data(), low)
     assert np.isfinite(curve_points(figure)).all()
@@ -82,7 +82,7 @@ def test_equal_scores_give_the_diagonal_of_chance():
 
 def test_det_draws_every_system_in_a_style_of_its_own_with_its_eer():
     rates = {f"system {number}": (np.array([0.0, 0.1, 1.0]), np.array([1.0, 0.1, 0.0])) for number in range(8)}
-    figure = det_curve(rates, dict.fromkeys(rates, 0.1))
+    figure = det_curve({label: (*curve, 0.1) for label, curve in rates.items()})
     shown = texts(svg_text(figure))
     assert all(f"{label}: EER 10.00 %" in shown for label in rates)
     assert len({(style["color"], style["linestyle"]) for style in map(line_style, range(30))}) == 30
@@ -104,7 +104,7 @@ def test_labels_that_svg_cannot_hold_are_replaced_and_long_ones_shortened_in_the
 
 def test_det_legend_and_axis_labels_do_not_overlap():
     rates = {f"{number} {'w' * 60}": (np.array([0.0, 0.1, 1.0]), np.array([1.0, 0.1, 0.0])) for number in range(12)}
-    figure = det_curve(rates, dict.fromkeys(rates, 0.1))
+    figure = det_curve({label: (*curve, 0.1) for label, curve in rates.items()})
     png_bytes(figure)  # texts have no extent before they are drawn
     legend, label = figure.legends[0].get_window_extent(), figure.axes[0].xaxis.label.get_window_extent()
     assert legend.y1 <= label.y0
@@ -112,20 +112,18 @@ def test_det_legend_and_axis_labels_do_not_overlap():
 
 
 @pytest.mark.parametrize(
-    ("systems", "eer", "message"),
+    ("system", "message"),
     [
-        ({}, {}, "needs systems and the EER of each"),
-        ({"a": ([0.0, 1.0], [1.0, 0.0])}, {"b": 0.1}, "needs systems and the EER of each"),
-        ({"a": ([], [])}, {"a": 0.1}, "expected two lists of the same length"),
-        ({"a": ([0.0], [0.0, 1.0])}, {"a": 0.1}, "expected two lists of the same length"),
-        ({"a": ([0.0, 1.1], [1.0, 0.0])}, {"a": 0.1}, "outside 0 to 1"),
-        ({"a": ([0.0, np.nan], [1.0, 0.0])}, {"a": 0.1}, "outside 0 to 1"),
-        ({"a": ([0.0, 1.0], [1.0, 0.0])}, {"a": 3.1}, "outside 0 to 1"),
+        (([], [], 0.1), "expected two lists of the same length"),
+        (([0.0], [0.0, 1.0], 0.1), "expected two lists of the same length"),
+        (([0.0, 1.1], [1.0, 0.0], 0.1), "outside 0 to 1"),
+        (([0.0, np.nan], [1.0, 0.0], 0.1), "outside 0 to 1"),
+        (([0.0, 1.0], [1.0, 0.0], 3.1), "outside 0 to 1"),
     ],
 )
-def test_det_refuses_what_is_no_trade_off(systems, eer, message):
+def test_det_refuses_what_is_no_trade_off(system, message):
     with pytest.raises(UserError, match=message):
-        det_curve(systems, eer)
+        det_curve({"a": system})
 
 
 def test_histogram_densities_have_unit_area_on_common_bins():

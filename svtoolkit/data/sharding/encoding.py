@@ -10,6 +10,7 @@ import numpy as np
 
 from svtoolkit.audio.files import convert_rate, inspect_whole, open_audio, read_stretch
 from svtoolkit.audio.pcm16 import encode_pcm16
+from svtoolkit.config import ShardConfig
 from svtoolkit.data.kaldi_dir import Utterance
 from svtoolkit.errors import UserError
 
@@ -18,23 +19,6 @@ DESCRIPTION = "json"
 """Extension of the member that describes an utterance, which no audio may have."""
 
 _EXTENSION = re.compile(r"[A-Za-z0-9]+")
-
-
-@dataclass(frozen=True)
-class AudioSettings:
-    """What the audio of a shard is made like.
-
-    Attributes:
-        audio_format: ``flac`` or ``original``.
-        sample_rate: Hz that all audio must have; None: each file keeps its own.
-        channel: channel of multi-channel files, counted from 0 (flac).
-        resample: convert files of another rate instead of refusing them (flac).
-    """
-
-    audio_format: str = "flac"
-    sample_rate: int | None = None
-    channel: int | None = None
-    resample: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,14 +31,14 @@ class EncodedUtterance:
     sample_rate: int
 
 
-def encode_utterance(utterance: Utterance, settings: AudioSettings) -> EncodedUtterance:
+def encode_utterance(utterance: Utterance, settings: ShardConfig) -> EncodedUtterance:
     """Read an utterance and bring it into the form of the shard.
 
     Raises:
         UserError: missing or unreadable audio, no samples, NaN or infinity among them, another rate, several channels
             and none chosen.
     """
-    if settings.audio_format == "original":
+    if settings.format == "original":
         info = inspect_whole(utterance.path)
         _check_rate(utterance, info.sample_rate, settings)
         return EncodedUtterance(_read_file(utterance), extension_of(utterance), info.seconds, info.sample_rate)
@@ -69,7 +53,7 @@ def encode_utterance(utterance: Utterance, settings: AudioSettings) -> EncodedUt
     return EncodedUtterance(encode_pcm16(samples, rate, "flac"), "flac", len(samples) / rate, rate)
 
 
-def _decode(utterance: Utterance, settings: AudioSettings) -> tuple[np.ndarray, int]:
+def _decode(utterance: Utterance, settings: ShardConfig) -> tuple[np.ndarray, int]:
     """float32 samples, (samples,), and their rate. The file is opened once: AAC is decoded as a whole each time."""
     with open_audio(utterance.path) as stream:
         rate = stream.samplerate
@@ -89,7 +73,7 @@ def _decode(utterance: Utterance, settings: AudioSettings) -> tuple[np.ndarray, 
     return convert_rate(samples, rate, settings.sample_rate), settings.sample_rate
 
 
-def _check_rate(utterance: Utterance, rate: int, settings: AudioSettings) -> None:
+def _check_rate(utterance: Utterance, rate: int, settings: ShardConfig) -> None:
     if settings.sample_rate not in (None, rate) and not settings.resample:
         raise UserError(
             f"{utterance.path}: sample rate is {rate} Hz, expected {settings.sample_rate} Hz; set sample_rate={rate}, "

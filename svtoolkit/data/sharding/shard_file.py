@@ -7,10 +7,11 @@ import logging
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from svtoolkit.config import ShardConfig
 from svtoolkit.data.bad_files import BadFile
 from svtoolkit.data.kaldi_dir import Utterance
 from svtoolkit.data.shard_members import ShardStream, describe, member_key
-from svtoolkit.data.sharding.encoding import DESCRIPTION, AudioSettings, encode_utterance
+from svtoolkit.data.sharding.encoding import DESCRIPTION, encode_utterance
 from svtoolkit.errors import UserError
 from svtoolkit.system.atomic import atomic_write
 
@@ -57,7 +58,7 @@ class ShardTask:
     out: Path
     number: int
     utterances: tuple[Utterance, ...]
-    settings: AudioSettings
+    settings: ShardConfig
     bad_allowed: int
 
     @property
@@ -127,7 +128,7 @@ class _NotWrittenError(Exception):
     """Leaves the archive that is being written without giving it its name."""
 
 
-def _add(shard: ShardStream, utterance: Utterance, settings: AudioSettings, made: ShardRecord) -> None:
+def _add(shard: ShardStream, utterance: Utterance, settings: ShardConfig, made: ShardRecord) -> None:
     name = utterance.utterance_id
     try:
         encoded = encode_utterance(utterance, settings)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from svtoolkit.data.bad_files import BAD_FILES, BadFile, count_allowed, listing_
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
 from svtoolkit.data.shard_index import INDEX
 from svtoolkit.data.sharding.directory import carry_tables, write_index
-from svtoolkit.data.sharding.encoding import FORMATS, AudioSettings, extension_of
+from svtoolkit.data.sharding.encoding import FORMATS, extension_of
 from svtoolkit.data.sharding.shard_file import RECORDS, ShardRecord, ShardTask, make_shard, read_record
 from svtoolkit.errors import UserError
 from svtoolkit.system.output_folder import claim_folder, explain_full_disk, hold_alone, remove_leftovers
@@ -76,17 +76,17 @@ def write_shards(
     """
     config = ShardConfig(out=str(out), **options)
     _check_options(config)
-    settings = AudioSettings(config.format, config.sample_rate, config.channel, config.resample)
     utterances = kaldi_dir.utterances()
-    _check_utterances(utterances, settings)
+    _check_utterances(utterances, config.format)
     folder = Path(out)
-    made_of = {"layout": LAYOUT, **asdict(settings), "per_shard": config.per_shard, "order": config.order}
+    made_of = {"layout": LAYOUT, "audio_format": config.format}
+    made_of |= {name: getattr(config, name) for name in ("sample_rate", "channel", "resample", "per_shard", "order")}
     if config.order == "shuffled":
         made_of["seed"] = config.seed
         utterances.sort(key=lambda utterance: _rank(config.seed, utterance.utterance_id))
     allowed = count_allowed(config.max_bad, len(utterances))
     tasks = [
-        ShardTask(folder, number, tuple(utterances[start : start + config.per_shard]), settings, allowed)
+        ShardTask(folder, number, tuple(utterances[start : start + config.per_shard]), config, allowed)
         for number, start in enumerate(range(0, len(utterances), config.per_shard))
     ]
     with explain_full_disk(folder), _claim(folder, {**made_of, "utterances": _digest(utterances)}):
@@ -96,7 +96,7 @@ def write_shards(
             _tell(progress, record)
         if reused < len(tasks) or not (folder / INDEX).is_file():
             (folder / INDEX).unlink(missing_ok=True)
-            _make_missing(tasks, records, config.jobs, config.max_bad, progress)
+            _make_missing(tasks, records, config, progress)
             _write_tables(tasks, records, kaldi_dir.utt2spk, tables_from)
         else:
             log.info("%s: all shards are there", folder)
@@ -121,10 +121,10 @@ def _check_options(config: ShardConfig) -> None:
         raise UserError("format=original keeps files as they are; leave out channel and resample, or use format=flac")
 
 
-def _check_utterances(utterances: Sequence[Utterance], settings: AudioSettings) -> None:
+def _check_utterances(utterances: Sequence[Utterance], audio_format: str) -> None:
     if not utterances:
         raise UserError("the data directory holds no utterance, so there is nothing to write")
-    if settings.audio_format != "original":
+    if audio_format != "original":
         return
     for utterance in utterances:
         if not utterance.whole_file:
@@ -176,16 +176,15 @@ def _read_whole(tasks: Sequence[ShardTask], *, finished: bool) -> dict[int, Shar
 def _make_missing(
     tasks: Sequence[ShardTask],
     records: dict[int, ShardRecord],
-    jobs: int,
-    max_bad: float,
+    config: ShardConfig,
     progress: Callable[[int], object] | None,
 ) -> None:
     """Make shards and add what they hold to the records; lists the bad files even where they are too many."""
     utterances = sum(len(task.utterances) for task in tasks)
-    with listing_bad_files(tasks[0].out, utterances, max_bad) as bad:
+    with listing_bad_files(tasks[0].out, utterances, config.max_bad) as bad:
         for record in records.values():
             bad.add(record.bad)
-        with closing(_make_shards([task for task in tasks if task.number not in records], jobs)) as made:
+        with closing(_make_shards([task for task in tasks if task.number not in records], config.jobs)) as made:
             for number, record in made:
                 records[number] = record
                 _tell(progress, record)
