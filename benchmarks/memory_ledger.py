@@ -91,7 +91,7 @@ def largest_batches(name: str, optimizer: str, published_batch: int | None, budg
             )
             largest[f"{strategy}, {chosen}"] = memory.largest_batch(budget_gib * GIB)
             if strategy == STORE and published_batch is not None:
-                published_peak = _peak_at(memory, published_batch) / GIB
+                published_peak = memory.peak_of(published_batch) / GIB
     return {"budget_gib": budget_gib, "largest_batch": largest, "stored_gib_at_published_batch": published_peak}
 
 
@@ -108,14 +108,6 @@ def _step_report(name: str, strategy: str, optimizer: str, batch_size: int) -> M
             optimizer=step.optimizer,
             update=step.update,
         )
-
-
-def _peak_at(memory: StepMemory, batch_size: int) -> float:
-    """Bytes of the phase that needs most at a batch, on the line between those measured."""
-    assert memory.single is not None
-    one, more = memory.single.phase_peaks, memory.whole.phase_peaks
-    share = (batch_size - 1) / (memory.batch_size - 1)
-    return max(one[phase] + share * (more[phase] - one[phase]) for phase in PHASES)
 
 
 def breakdown(name: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from svtoolkit import composition
 from svtoolkit.config import TrainConfig
 from svtoolkit.models.registry import NETWORKS
 from svtoolkit.planning.memory_prediction import predict_memory
-from svtoolkit.planning.micro_batch import PROBE, largest_divisor, peak_of, step_of
+from svtoolkit.planning.micro_batch import PROBE, largest_divisor, step_of
 from svtoolkit.planning.model_survey import survey_network
 from svtoolkit.system.processes import worker_processes
 
@@ -65,7 +65,7 @@ def needs(config: TrainConfig) -> tuple[int, str]:
     share = config.trainer.batch_size
     memory = predict_memory(step_of(config, PROBE, CLASSES))
     micro_batch = largest_divisor(memory, share, GPU_BYTES)
-    return micro_batch, f"{peak_of(memory, micro_batch) / 2**30:.1f}"
+    return micro_batch, f"{memory.peak_of(micro_batch) / 2**30:.1f}"
 
 
 def flops(config: TrainConfig, macs: float) -> float:

@@ -42,13 +42,9 @@ def refuse_unknown(catalogue: Catalogue, overrides: Sequence[str]) -> None:
                 f"svt {command}: {key}= has no value, expected {wanted}; "
                 "if it came from a shell variable, that is empty"
             )
-        if key in groups and not (key == EXPERIMENT and is_path(unquoted(value))):
+        is_file = key == EXPERIMENT and unquoted(value).endswith((".yaml", ".yml"))
+        if key in groups and not is_file:
             _refuse_unknown_option(catalogue, key, unquoted(value))
-
-
-def is_path(experiment: str) -> bool:
-    """Whether an experiment is given as a file rather than by name."""
-    return experiment.endswith((".yaml", ".yml"))
 
 
 def _refuse_unknown_option(catalogue: Catalogue, group: str, option: str) -> None:

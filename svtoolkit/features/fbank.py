@@ -32,17 +32,7 @@ _WINDOWS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 @dataclass(frozen=True)
 class FilterBankOptions:
-    """What defines the features.
-
-    Args:
-        sample_rate: Hz.
-        num_bins: mel filters.
-        frame_length_ms, frame_shift_ms: window and step in milliseconds.
-        window: hamming (WeSpeaker), povey (Kaldi, 3D-Speaker), hanning or rectangular.
-        preemphasis: c in y[t] = x[t] - c x[t-1].
-        low_freq: lower edge of the first filter, Hz.
-        high_freq: upper edge of the last filter, Hz; 0 or below: offset from the Nyquist frequency.
-        int16_scale: multiply the samples by 32768 first.
+    """What defines the features; the fields are explained at ``svtoolkit.config.FeaturesConfig``.
 
     Raises:
         ValueError: a value out of range, or filters so narrow that one of them covers no point of the spectrum.

@@ -38,7 +38,6 @@ class ConvNormRelu(nn.Module):
         return F.relu(self.norm(self.conv(x)), inplace=True)
 
     def is_as_built(self) -> bool:
-        """Whether it and its layers are as they were built."""
         return not has_hooks(self) and is_plain(self.conv, self.norm)
 
     def recompute_backward(self, x: Tensor, grad_output: Tensor, request: Request) -> Tensor | None:
@@ -82,7 +81,6 @@ class DoubleStem(nn.Module):
         return self.second(self.first(x))
 
     def is_as_built(self) -> bool:
-        """Whether it and its layers are as they were built."""
         return not has_hooks(self) and self.first.is_as_built() and self.second.is_as_built()
 
     def recompute_backward(self, x: Tensor, grad_output: Tensor, request: Request) -> Tensor | None:
@@ -109,7 +107,6 @@ class FinalActivation(nn.Module):
         return F.relu(self.norm(x), inplace=True)
 
     def is_as_built(self) -> bool:
-        """Whether it and its layer are as they were built."""
         return not has_hooks(self) and is_plain(self.norm)
 
     def recompute_backward(self, x: Tensor, grad_output: Tensor, request: Request) -> Tensor:
@@ -132,7 +129,6 @@ class _RecomputedResidual(nn.Module):
         return [(getattr(self, f"conv{number}"), getattr(self, f"bn{number}")) for number in names]
 
     def is_as_built(self) -> bool:
-        """Whether it and its layers are as they were built."""
         layers = (layer for pair in self._layers() for layer in pair)
         return not has_hooks(self, self.shortcut) and is_plain(*self.shortcut, *layers)
 

@@ -49,7 +49,6 @@ class PreActivationFunction(nn.Sequential):
         return [unit for unit in self if isinstance(unit, PreActivation)]
 
     def is_as_built(self) -> bool:
-        """Whether it and its layers are as they were built."""
         return not has_hooks(self, *self) and all(
             type(unit) is PreActivation and is_plain(unit.norm, unit.conv) for unit in self
         )
@@ -159,7 +158,6 @@ class DepthFirstFunction(nn.Module):
         return is_plain(self.norm1, self.conv1, self.norm2, self.conv2, self.norm3, self.conv3)
 
     def is_as_built(self) -> bool:
-        """Whether it and its layers are as they were built."""
         return not has_hooks(self) and self._is_plain()
 
     def recompute_backward(self, x: Tensor, grad_output: Tensor, request: Request) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from torch import nn
 
+from svtoolkit.models.blocks import strided_size
 from svtoolkit.models.pooling import StatisticsPooling
 from svtoolkit.models.recomputed_blocks import (
     ConvNormRelu,
@@ -115,7 +116,6 @@ def _network(
 
 def _bins_after(num_bins: int, stem_stride: int) -> int:
     """Frequency rows at the end: halved, rounding up, by the stem's stride and by three transitions."""
-    bins = -(-num_bins // stem_stride)
-    for _ in range(3):
-        bins = -(-bins // 2)
-    return bins
+    for stride in (stem_stride, 2, 2, 2):
+        num_bins = strided_size(num_bins, stride)
+    return num_bins

@@ -79,8 +79,7 @@ class AdamW8bit(EightBitOptimizer):
         betas: decay of the first and of the second moment.
         eps: added to the root of the second moment.
         weight_decay: decoupled, that is, relative to the parameter and not part of the moments.
-        block_size: values that share a scale, 1 to 2^20; 2048 as Liu & Qian, 256 as bitsandbytes.
-        min_8bit_size: parameters with fewer values keep float32 state.
+        block_size, min_8bit_size: as for ``SGD8bit``.
 
     Raises:
         ValueError: a setting makes no sense.

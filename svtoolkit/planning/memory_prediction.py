@@ -65,6 +65,11 @@ class StepMemory:
                 fits.append(1 + math.floor(room / slope))
         return min(fits)
 
+    def peak_of(self, batch_size: int) -> float:
+        """Bytes at the peak of a step of another batch, if every phase keeps growing as measured."""
+        assert self.single is not None, "two utterances or more were measured"
+        return max(self.single.phase_peaks[phase] + slope * (batch_size - 1) for phase, slope in self._slopes().items())
+
     def _slopes(self) -> dict[str, float]:
         if self.single is None:
             return {}

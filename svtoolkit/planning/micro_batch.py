@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from svtoolkit.config import MemoryPredictionConfig, TrainConfig
-from svtoolkit.memory.step_report import PHASES
 from svtoolkit.planning.memory_prediction import StepMemory, predict_memory
 
 NON_TENSOR_BYTES = 2**30
@@ -50,11 +49,3 @@ def largest_divisor(memory: StepMemory, share: int, limit: int) -> int:
     """As ``predict_micro_batch``, of a step of two crops or more that is predicted already."""
     largest = max(1, memory.largest_batch(limit - NON_TENSOR_BYTES) or 1)
     return max(divisor for divisor in range(1, share + 1) if share % divisor == 0 and divisor <= largest)
-
-
-def peak_of(memory: StepMemory, crops: int) -> float:
-    """Bytes at the peak of a step of so many crops, if each phase goes on growing as from one crop to the predicted."""
-    assert memory.single is not None, "two crops or more"
-    one, more = memory.single.phase_peaks, memory.whole.phase_peaks
-    slopes = {phase: (more[phase] - one[phase]) / (memory.batch_size - 1) for phase in PHASES}
-    return max(one[phase] + slopes[phase] * (crops - 1) for phase in PHASES)

@@ -5,4 +5,4 @@ from __future__ import annotations
 from svtoolkit.reversible.chain import Chain, run_in_chain
 from svtoolkit.reversible.coupling import EXACT_BITS, AdditiveCoupling, ReversibleSequence
 from svtoolkit.reversible.grid import largest_exact, snap
-from svtoolkit.reversible.squeeze import Squeeze, squeeze, unsqueeze
+from svtoolkit.reversible.squeeze import squeeze, unsqueeze

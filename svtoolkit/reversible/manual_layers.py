@@ -18,15 +18,11 @@ def is_plain(*layers: nn.Module) -> bool:
 
     Sub-classes (SyncBatchNorm, parametrised weights), biased convolutions and layers with hooks are not.
     """
-    return not has_hooks(*layers) and all(_is_plain_convolution(layer) or _is_plain_norm(layer) for layer in layers)
-
-
-def _is_plain_convolution(layer: nn.Module) -> bool:
-    return type(layer) is nn.Conv2d and layer.bias is None and layer.padding_mode == "zeros"
-
-
-def _is_plain_norm(layer: nn.Module) -> bool:
-    return type(layer) is nn.BatchNorm2d and layer.affine
+    return not has_hooks(*layers) and all(
+        (type(layer) is nn.Conv2d and layer.bias is None and layer.padding_mode == "zeros")
+        or (type(layer) is nn.BatchNorm2d and layer.affine)
+        for layer in layers
+    )
 
 
 def has_hooks(*modules: nn.Module) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 FACTOR = 2
 
@@ -25,10 +25,3 @@ def unsqueeze(y: Tensor, bins: int, frames: int) -> Tensor:
     x = F.pixel_shuffle(y, FACTOR)
     cut_bins, cut_frames = x.shape[2] - bins, x.shape[3] - frames
     return F.pad(x, (0, -cut_frames, 0, -cut_bins)) if cut_bins or cut_frames else x
-
-
-class Squeeze(nn.Module):
-    """``squeeze`` as a layer."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return squeeze(x)

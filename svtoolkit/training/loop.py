@@ -92,9 +92,13 @@ class TrainingLoop:
                 self._one_step(batches, history, bar)
                 at_epoch_end = self.finished_steps % self.schedule.steps_per_epoch == 0
                 if at_epoch_end:
-                    self._end_epoch(history)
+                    if history is not None:
+                        self._report_epoch(history)
+                    self.meters["epoch"].clear()
                 asked, is_late = self._agree(stop)
-                if at_epoch_end or asked or is_late or self._steps_are_due():
+                every = self.settings.checkpoint_steps
+                are_due = every > 0 and self.finished_steps % every == 0
+                if at_epoch_end or asked or is_late or are_due:
                     self._save(history, must_succeed=asked is not None or self.is_finished)
                 if asked and not self.is_finished:
                     return asked
@@ -146,11 +150,6 @@ class TrainingLoop:
                 "set trainer.gradient_clip"
             )
 
-    def _end_epoch(self, history: History | None) -> None:
-        if history is not None:
-            self._report_epoch(history)
-        self.meters["epoch"].clear()
-
     def _report_epoch(self, history: History) -> None:
         position, meter = self._position(), self.meters["epoch"]
         epoch = position["epoch"]
@@ -185,10 +184,6 @@ class TrainingLoop:
         notes = {str(number): float(stop.signal_number == number) for number in ASKING}
         totals = self.world.all_reduce_sum({**notes, "late": float(late and self.world.is_first)})
         return next((number for number in ASKING if totals[str(number)]), None), bool(totals["late"])
-
-    def _steps_are_due(self) -> bool:
-        every = self.settings.checkpoint_steps
-        return every > 0 and self.finished_steps % every == 0
 
     def _save(self, history: History | None, *, must_succeed: bool) -> None:
         """Write the full state; a failure is survived while training continues, since the state before it stays."""

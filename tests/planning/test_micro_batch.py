@@ -6,7 +6,7 @@ import pytest
 from tiny_runs import tiny_config
 
 from svtoolkit.planning.memory_prediction import predict_memory
-from svtoolkit.planning.micro_batch import NON_TENSOR_BYTES, peak_of, predict_micro_batch, step_of
+from svtoolkit.planning.micro_batch import NON_TENSOR_BYTES, predict_micro_batch, step_of
 
 
 def peak(config, crops: int) -> int:
@@ -31,4 +31,4 @@ def test_one_where_nothing_fits_or_nothing_can_be_divided(tmp_path):
 
 def test_a_peak_grows_in_proportion(tmp_path):
     config = tiny_config(tmp_path, tmp_path, "adamw", data__crop_frames=200)
-    assert peak_of(predict_memory(step_of(config, 8, 18)), 24) == pytest.approx(peak(config, 24), rel=0.01)
+    assert predict_memory(step_of(config, 8, 18)).peak_of(24) == pytest.approx(peak(config, 24), rel=0.01)

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from svtoolkit.memory.strategies import apply_strategy
 from svtoolkit.models.recomputed_blocks import ConvNormRelu, RecomputedBasicBlock, SqueezedTransition
 from svtoolkit.models.residual_functions import DepthFirstFunction
-from svtoolkit.reversible import Chain, Squeeze, run_in_chain
+from svtoolkit.reversible import Chain, run_in_chain
 
 torch.set_num_threads(1)
 
@@ -49,7 +49,7 @@ CHAINS: dict[str, Callable[[], list[nn.Module]]] = {
         sequence_of(1, 6),
         nn.Tanh(),
     ],
-    "no parameters between": lambda: [sequence_of(1, WIDTH), Squeeze(), sequence_of(1, 4 * WIDTH)],
+    "no parameters between": lambda: [sequence_of(1, WIDTH), nn.PixelUnshuffle(2), sequence_of(1, 4 * WIDTH)],
     "the identity at the ends": lambda: [nn.Identity(), sequence_of(1, WIDTH), nn.Identity()],
     "views": lambda: [nn.Unflatten(1, (WIDTH, 1)), nn.Flatten(1, 2), sequence_of(1, WIDTH), nn.Flatten()],
     "a chain within": lambda: [Chain(ConvNormRelu(WIDTH, 6), sequence_of(2, 6)), sequence_of(1, 6)],

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reversible_material import random_map
 
-from svtoolkit.reversible import Squeeze, squeeze, unsqueeze
+from svtoolkit.reversible import squeeze, unsqueeze
 
 torch.set_num_threads(1)
 
@@ -54,9 +54,3 @@ def test_the_gradient_is_the_inverse(bins, frames):
     (gradient,) = torch.autograd.grad(y, x, grad_output)
     assert torch.equal(gradient, unsqueeze(grad_output, bins, frames))
     assert torch.autograd.gradcheck(squeeze, (x,))
-
-
-def test_the_layer_is_the_function():
-    x = random_map(2, 3, 5, 8)
-    assert torch.equal(Squeeze()(x), squeeze(x))
-    assert list(Squeeze().parameters()) == []
