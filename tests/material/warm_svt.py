@@ -28,7 +28,12 @@ PRELOADED = (
     "torch.utils.flop_counter espeakng_loader av warm_composition"
 ).split()
 
-CLIENT = """#!{python} -IS
+# The shell reads the second line as nothing to do and the third; Python takes lines two to four for a string. A
+# first line with Python's own path would end at a blank in it.
+CLIENT = """#!/bin/sh
+''':'
+exec "{python}" -IS "$0" "$@"
+'''
 import json, os, signal, socket, sys
 
 link = socket.socket(socket.AF_UNIX)
