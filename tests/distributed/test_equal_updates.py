@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +10,7 @@ from typing import NamedTuple
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from forked import free_port, run_group
 from tiny_runs import tiny_config
 
 from svtoolkit.config import TrainConfig
@@ -69,7 +68,6 @@ def trained(config: TrainConfig, world: World) -> dict[str, torch.Tensor]:
 
 def work(rank: int, ports: Sequence[int], speech: Path, folder: Path) -> None:
     """One of four processes: in every division that has a place for it."""
-    torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
     for port, (name, division) in zip(ports, DIVISIONS.items(), strict=True):
         size = division.processes
@@ -80,28 +78,17 @@ def work(rank: int, ports: Sequence[int], speech: Path, folder: Path) -> None:
         if size == 1:
             weights = trained(config, ALONE)
         else:
-            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            os.environ["MASTER_PORT"] = str(port)
             with process_group(Rank(rank, size, rank, size), CPU, name) as world:
                 weights = trained(config, world)
         torch.save(weights, folder / f"{name}, process {rank}.pt")
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 @pytest.fixture(scope="module")
 def folder(speech: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where every process left the weights that it ended with."""
     folder = tmp_path_factory.mktemp("divisions")
-    # forkserver: what the other tests of training have imported there is there at once
-    mp.start_processes(work, (free_ports(len(DIVISIONS)), speech, folder), nprocs=4, start_method="forkserver")
+    run_group(work, 4, [free_port() for _ in DIVISIONS], speech, folder)
     return folder
 
 

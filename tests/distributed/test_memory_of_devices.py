@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
@@ -13,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from forked import run_group
 from predictions import predict_once
 from tiny_runs import tiny_config
 
@@ -116,9 +114,7 @@ def peaks_of(config: MemoryPredictionConfig, world: World) -> dict[str, int]:
     return {"step": peak - left_out, "try": tried - left_out}
 
 
-def work(rank: int, port: int, folder: Path) -> None:
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    torch.set_num_threads(1)
+def work(rank: int, folder: Path) -> None:
     with process_group(Rank(rank, 2, rank, 2), CPU, "the test") as world:
         results: dict[str, Any] = {
             name: peaks_of(command(shard=shard, optim=optim), world) for name, (shard, optim) in CASES.items()
@@ -133,10 +129,7 @@ def work(rank: int, port: int, folder: Path) -> None:
 def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the first of two processes found."""
     folder = tmp_path_factory.mktemp("measured")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    mp.start_processes(work, (port, folder), nprocs=2, start_method="forkserver")
+    run_group(work, 2, folder)
     return torch.load(folder / "0.pt")
 
 

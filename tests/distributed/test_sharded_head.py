@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 import torch.nn.functional as F
+from forked import run_group
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -165,10 +163,8 @@ def ties(rank: int, size: int) -> tuple[list[bool], list[bool]]:
     return output.correct.tolist(), output.correct_no_margin.tolist()
 
 
-def work(rank: int, size: int, port: int, folder: str) -> None:
-    """All cases in one group of processes, whose start takes longer than the rest."""
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    torch.set_num_threads(1)
+def work(rank: int, size: int, folder: Path) -> None:
+    """All cases in one group of processes."""
     dist.init_process_group("gloo", rank=rank, world_size=size)
     try:
         results = {
@@ -180,17 +176,14 @@ def work(rank: int, size: int, port: int, folder: str) -> None:
         }
     finally:
         dist.destroy_process_group()
-    torch.save(results, Path(folder) / f"{rank}.pt")
+    torch.save(results, folder / f"{rank}.pt")
 
 
 @pytest.fixture(scope="module", params=[2, 3])
 def shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each process found."""
     folder = tmp_path_factory.mktemp("shards")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    mp.spawn(work, (request.param, port, str(folder)), nprocs=request.param)
+    run_group(work, request.param, request.param, folder)
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(request.param)]
 
 

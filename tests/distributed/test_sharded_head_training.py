@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from forked import run_group
 from tiny_runs import assert_same_run, read_records, read_run, tiny_config
 
 from svtoolkit.config import SGD8bitConfig, SGDConfig, TrainConfig
@@ -100,26 +99,21 @@ def overflowing_step(speech: Path, folder: Path, world: World, precision: str) -
     return {"entries": result.nonfinite_entries, "is same": is_same, "scale": step.scaler.get_scale()}
 
 
-def work(rank: int, port: int, speech: str, folder: str) -> None:
-    """Everything in one pair of processes, whose start takes longer than a run."""
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    torch.set_num_threads(1)
+def work(rank: int, speech: Path, folder: Path) -> None:
+    """Everything in one pair of processes."""
     with process_group(Rank(rank, 2, rank, 2), CPU, "the test") as world:
         results = {
-            "ends": [end and int(end) for end in all_runs(Path(speech), Path(folder), world)],
-            "steps": {kind: overflowing_step(Path(speech), Path(folder), world, kind) for kind in ("fp32", "fp16")},
+            "ends": [end and int(end) for end in all_runs(speech, folder, world)],
+            "steps": {kind: overflowing_step(speech, folder, world, kind) for kind in ("fp32", "fp16")},
         }
-    torch.save(results, Path(folder) / f"{rank}.pt")
+    torch.save(results, folder / f"{rank}.pt")
 
 
 @pytest.fixture(scope="module")
 def runs(speech: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of all runs, and of what each process had to say."""
     folder = tmp_path_factory.mktemp("runs")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    mp.spawn(work, (port, str(speech), str(folder)), nprocs=2)
+    run_group(work, 2, speech, folder)
     return folder
 
 

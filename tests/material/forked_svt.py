@@ -1,26 +1,20 @@
-"""`svt` in processes forked from one that has imported torch: they start at once and come to grief where told to."""
+"""`svt` in processes that start at once and come to grief where told to."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
-import pytest
+from forked import CONTEXT, make_ready
 from tiny_runs import command_words
 
 from svtoolkit.config import TrainConfig
-
-_CONTEXT = multiprocessing.get_context("forkserver")
-# torch._dynamo: what the first optimizer imports, for a second or two.
-_CONTEXT.set_forkserver_preload(["svtoolkit.commands.train", "torch._dynamo", "warm_composition"])
 
 LIMIT = 120.0
 """Seconds until a run counts as hung, many times what one takes."""
@@ -117,10 +111,8 @@ def svt_train(config: TrainConfig, output: Path, signal_: Signal | None = None) 
     Args:
         output: file that gets what it prints, appended.
     """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent))  # where warm_composition lies
-        forkserver.ensure_running()
-    process = _CONTEXT.Process(target=_run, args=(["train", *command_words(config)], str(output), signal_))
+    make_ready()
+    process = CONTEXT.Process(target=_run, args=(["train", *command_words(config)], str(output), signal_))
     process.start()
     process.join(LIMIT)
     if process.is_alive():
