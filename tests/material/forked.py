@@ -16,7 +16,13 @@ import torch
 CONTEXT = multiprocessing.get_context("forkserver")
 # torch._dynamo: what the first optimizer imports, for a second or two.
 CONTEXT.set_forkserver_preload(
-    ["svtoolkit.commands.train", "torch._dynamo", "torch.distributed.fsdp", "torch.utils.tensorboard", "warm_composition"]
+    [
+        "svtoolkit.commands.train",
+        "torch._dynamo",
+        "torch.distributed.fsdp",
+        "torch.utils.tensorboard",
+        "warm_composition",
+    ]
 )
 
 

@@ -2,7 +2,8 @@
 
 For tests of what a command prints, writes and returns. What makes a process a process is kept: arguments, working
 directory, environment, standard streams, exit status, and signals, which reach the whole group as Ctrl-C does; a
-program that is killed takes its command with it. Not for tests of what is imported, or of the installed program.
+program that is killed takes its command with it. Processes that train together are forked from the command, not
+spawned. Not for tests of what is imported, or of the installed program.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 PRELOADED = (
     "svtoolkit.cli svtoolkit.composition hydra omegaconf yaml torch._dynamo torch.utils.tensorboard soundfile soxr "
@@ -41,7 +45,7 @@ link.connect({address!r})
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     if signal.getsignal(number) != signal.SIG_IGN:
         signal.signal(number, lambda number, frame: link.sendall(bytes([number])))
-request = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+request = json.dumps([os.getpid(), sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
 socket.send_fds(link, [len(request).to_bytes(4, "big")], [0, 1, 2])
 link.sendall(request)
 status = int(link.recv(8) or b"70")
@@ -97,6 +101,7 @@ def _serve(address: str, run: int) -> None:
     for name in [*PRELOADED, *(f"svtoolkit.commands.{command}" for command in COMMANDS)]:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    _fork_what_would_be_spawned()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     listener = socket.socket(socket.AF_UNIX)
@@ -115,6 +120,39 @@ def _serve(address: str, run: int) -> None:
             _attend(link)
             return
         link.close()
+
+
+def _fork_what_would_be_spawned() -> None:
+    from torch.distributed.elastic import multiprocessing as elastic
+
+    start_processes = elastic.start_processes
+
+    def fork_processes(entrypoint: Callable[..., Any], **others: Any) -> Any:
+        @wraps(entrypoint)
+        def begin(*arguments: Any) -> Any:
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):  # a spawned process has no handlers
+                if signal.getsignal(number) != signal.SIG_IGN:
+                    signal.signal(number, signal.SIG_DFL)
+            return entrypoint(*arguments)
+
+        return start_processes(entrypoint=begin, start_method="fork", **others)
+
+    elastic.start_processes = fork_processes
+
+
+def ranks_of(program: subprocess.Popen[str]) -> list[int]:
+    """Ids of the processes that a command has started to train together, in order of their rank."""
+    name = _name_of(program.pid)
+    parents = {}
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if folder.name.isdigit() and (folder / "comm").read_text().strip() == name:
+                parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+    return sorted(pid for pid, parent in parents.items() if parent in parents)
+
+
+def _name_of(program: int) -> str:
+    return f"svt {program}"
 
 
 def _attend(link: socket.socket) -> None:
@@ -149,9 +187,11 @@ def _pass_signals_on(link: socket.socket, child: int) -> None:
             return
 
 
-def _call(words: list[str], folder: str, environment: dict[str, str], streams: list[int]) -> None:
+def _call(program: int, words: list[str], folder: str, environment: dict[str, str], streams: list[int]) -> None:
     with contextlib.suppress(PermissionError):
         os.setpgid(0, 0)
+    with contextlib.suppress(OSError):  # Linux alone has it
+        Path("/proc/self/comm").write_text(_name_of(program))
     for standard, stream in enumerate(streams):
         os.dup2(stream, standard)
         os.close(stream)

@@ -17,8 +17,10 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from forked import free_port
 from tiny_runs import assert_same_run, command_words, read_records, read_run, tiny_config
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+from warm_svt import ranks_of
 
 from svtoolkit.config import TrainConfig
 from svtoolkit.distributed import world as world_module
@@ -38,7 +40,7 @@ SVT = [sys.executable, "-m", "svtoolkit.cli"]
 ENVIRONMENT = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
 
 
-def start(program: Sequence[str], config: TrainConfig, **environment: str) -> subprocess.Popen[str]:
+def start(program: Sequence[str | Path], config: TrainConfig, **environment: str) -> subprocess.Popen[str]:
     words = [*program, "train", *command_words(config)]
     own = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=own)
@@ -52,12 +54,6 @@ def finish(process: subprocess.Popen[str], timeout: float = 120) -> tuple[int, s
     return process.returncode, output
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def wait_for_step(exp_dir: Path, step: int, process: subprocess.Popen[str]) -> None:
     history = exp_dir / "logs" / "history.jsonl"
     end = time.monotonic() + 120
@@ -67,8 +63,8 @@ def wait_for_step(exp_dir: Path, step: int, process: subprocess.Popen[str]) -> N
         time.sleep(0.02)
 
 
-def ranks_of(process: subprocess.Popen[str]) -> list[int]:
-    """Processes that train, in order of their rank: children that were spawned to."""
+def spawned_by(process: subprocess.Popen[str]) -> list[int]:
+    """Processes that train, in order of their rank, where the command is the installed one."""
     children = (Path("/proc") / str(process.pid) / "task" / str(process.pid) / "children").read_text().split()
     commands = {pid: (Path("/proc") / pid / "cmdline").read_bytes() for pid in children}
     return [int(pid) for pid in children if b"spawn_main" in commands[pid]]
@@ -83,12 +79,11 @@ def is_gone(pid: int) -> bool:
 
 @pytest.fixture(scope="module")
 def pair(speech, tmp_path_factory) -> Path:
-    """exp_dir of the tiny run on two devices, undisturbed."""
+    """exp_dir of the tiny run on two devices, undisturbed, as torchrun starts it."""
     folder = tmp_path_factory.mktemp("pair")
-    status, output = finish(start(SVT, tiny_config(speech, folder / "exp", trainer__devices=2)))
+    status, output = finish(start(TORCHRUN, tiny_config(speech, folder / "exp")))
     assert status == 0, output
-    assert "effective batch 8 = 2 devices x 4 x 1 accumulated" in output
-    assert output.count("effective batch") == 1, "one process speaks"
+    assert output.count("effective batch 8 = 2 devices x 4 x 1 accumulated") == 1, "one process speaks"
     return folder / "exp"
 
 
@@ -112,16 +107,16 @@ def test_two_devices_learn_what_one_accumulates(pair, speech, tmp_path):
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
-def test_stopped_and_killed_and_resumed(pair, speech, tmp_path):
+def test_stopped_and_killed_and_resumed_it_is_the_run_that_torchrun_starts(pair, speech, tmp_path, warm_svt):
     config = tiny_config(speech, tmp_path / "exp", trainer__devices=2)
-    process = start(SVT, config)
+    process = start([warm_svt], config)
     wait_for_step(tmp_path / "exp", 4, process)
     process.send_signal(signal.SIGTERM)
     status, output = finish(process)
     assert status == 128 + signal.SIGTERM, output
     assert "stopped by signal 15, state saved" in output
 
-    process = start(SVT, config)
+    process = start([warm_svt], config)
     wait_for_step(tmp_path / "exp", 14, process)
     ranks = ranks_of(process)
     assert len(ranks) == 2
@@ -134,6 +129,7 @@ def test_stopped_and_killed_and_resumed(pair, speech, tmp_path):
 
     status, output = finish(start(SVT, config))
     assert status == 0, output
+    assert output.count("effective batch 8 = 2 devices x 4 x 1 accumulated") == 1, "one process speaks"
     assert_same_run(tmp_path / "exp", pair)
 
 
@@ -144,7 +140,7 @@ def test_stopped_before_the_first_step(number, speech, tmp_path):
         pytest.skip(f"signal {number} is ignored here, and so it is by what is started here")
     process = start(SVT, tiny_config(speech, tmp_path / "exp", trainer__devices=2, trainer__epochs=50))
     end = time.monotonic() + 60
-    while len(ranks := ranks_of(process)) < 2:
+    while len(ranks := spawned_by(process)) < 2:
         assert process.poll() is None
         assert time.monotonic() < end
         time.sleep(0.02)
@@ -154,8 +150,8 @@ def test_stopped_before_the_first_step(number, speech, tmp_path):
     assert all(map(is_gone, ranks))
 
 
-def test_processes_end_with_the_one_that_started_them(speech, tmp_path):
-    process = start(SVT, tiny_config(speech, tmp_path / "exp", trainer__devices=2, trainer__epochs=50))
+def test_processes_end_with_the_one_that_started_them(speech, tmp_path, warm_svt):
+    process = start([warm_svt], tiny_config(speech, tmp_path / "exp", trainer__devices=2, trainer__epochs=50))
     wait_for_step(tmp_path / "exp", 2, process)
     ranks = ranks_of(process)
     process.kill()
@@ -166,16 +162,8 @@ def test_processes_end_with_the_one_that_started_them(speech, tmp_path):
         time.sleep(0.1)
 
 
-def test_torchrun_starts_the_same_run(pair, speech, tmp_path):
-    config = tiny_config(speech, tmp_path / "exp")
-    status, output = finish(start(TORCHRUN, config))
-    assert status == 0, output
-    assert output.count("effective batch 8 = 2 devices x 4 x 1 accumulated") == 1
-    assert_same_run(tmp_path / "exp", pair)
-
-
-def test_what_is_wrong_is_said_once(speech, tmp_path):
-    status, output = finish(start(SVT, tiny_config(tmp_path / "nothing", tmp_path / "exp", trainer__devices=2)))
+def test_what_is_wrong_is_said_once(tmp_path, warm_svt):
+    status, output = finish(start([warm_svt], tiny_config(tmp_path / "nothing", tmp_path / "exp", trainer__devices=2)))
     assert status == 1
     assert output.count("there is no such data directory") == 1
     assert "Traceback" not in output
@@ -205,11 +193,11 @@ def test_how_a_process_failed_is_said(status, report, kind, says, tmp_path):
         raise processes._failure(1, 4, failure)
 
 
-def test_other_configurations_are_refused(speech, tmp_path):
+def test_other_configurations_are_refused(speech, tmp_path, warm_svt):
     port = str(free_port())
     ranks = [ENVIRONMENT | {"RANK": rank, "MASTER_PORT": port} for rank in ("0", "1")]
     both = [
-        start(SVT, tiny_config(speech, tmp_path / "exp", seed=seed), **own)
+        start([warm_svt], tiny_config(speech, tmp_path / "exp", seed=seed), **own)
         for own, seed in zip(ranks, (1, 2), strict=True)
     ]
     outcomes = [finish(process) for process in both]
@@ -299,11 +287,11 @@ def test_an_impossible_rank_is_refused(monkeypatch, speech, tmp_path):
         launch(config)
 
 
-def test_ctrl_c_ends_a_process_that_waits_for_the_others(speech, tmp_path):
+def test_ctrl_c_ends_a_process_that_waits_for_the_others(speech, tmp_path, warm_svt):
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         pytest.skip("signal 2 is ignored here, and so it is by what is started here")
     port = free_port()
-    process = start(SVT, tiny_config(speech, tmp_path / "exp"), **ENVIRONMENT, MASTER_PORT=str(port))
+    process = start([warm_svt], tiny_config(speech, tmp_path / "exp"), **ENVIRONMENT, MASTER_PORT=str(port))
     end = time.monotonic() + 60
     with socket.socket() as probe:
         while probe.connect_ex(("127.0.0.1", port)):
