@@ -14,13 +14,17 @@ import fcntl
 import gc
 import importlib
 import json
+import logging
+import multiprocessing.util
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -103,23 +107,37 @@ def _serve(address: str, run: int) -> None:
             importlib.import_module(name)
     _fork_what_would_be_spawned()
     gc.freeze()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    ended, ends = socket.socketpair()
+    ended.setblocking(False)
+    ends.setblocking(False)
+    signal.set_wakeup_fd(ends.fileno())
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
     listener = socket.socket(socket.AF_UNIX)
-    listener.settimeout(2)
     listener.bind(f"{address}.new")
     listener.listen(64)
     os.rename(f"{address}.new", address)
+    calls: dict[socket.socket, int] = {}
     while True:
-        try:
-            link, _ = listener.accept()
-        except TimeoutError:
+        ready, _, _ = select.select([listener, ended, *calls], [], [], 2)
+        if not ready:
             os.kill(run, 0)  # an error, and the end, once the test run is over
-            continue
-        if os.fork() == 0:
-            listener.close()
-            _attend(link)
-            return
-        link.close()
+        for link in ready:
+            if link is listener:
+                _begin(listener, calls)
+            elif link in calls:
+                received = link.recv(1)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(calls[link], received[0] if received else signal.SIGKILL)
+                if not received:
+                    del calls[link]
+        with contextlib.suppress(BlockingIOError):
+            ended.recv(1 << 10)
+        with contextlib.suppress(ChildProcessError):
+            while (exit_ := os.waitpid(-1, os.WNOHANG))[0]:
+                for link in [link for link, child in calls.items() if child == exit_[0]]:
+                    with contextlib.suppress(OSError):
+                        link.sendall(b"%d" % os.waitstatus_to_exitcode(exit_[1]))
+                    del calls[link]
 
 
 def _fork_what_would_be_spawned() -> None:
@@ -155,36 +173,25 @@ def _name_of(program: int) -> str:
     return f"svt {program}"
 
 
-def _attend(link: socket.socket) -> None:
-    """Run one call in a group of its own; returns in the process that is to end as the call has ended."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    link.setblocking(True)
+def _begin(listener: socket.socket, calls: dict[socket.socket, int]) -> None:
+    """Fork a call, in a group of its own."""
+    link, _ = listener.accept()
     size, streams, _, _ = socket.recv_fds(link, 4, 3)
     request = b""
     while len(request) < int.from_bytes(size, "big"):
         request += link.recv(1 << 16)
     child = os.fork()
     if child == 0:
-        link.close()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for other in (listener, link, *calls):
+            other.close()
         _call(*json.loads(request), streams)
     for stream in streams:
         os.close(stream)
     with contextlib.suppress(PermissionError, ProcessLookupError):
         os.setpgid(child, child)
-    threading.Thread(target=_pass_signals_on, args=(link, child), daemon=True).start()
-    _, status = os.waitpid(child, 0)
-    with contextlib.suppress(OSError):
-        link.sendall(b"%d" % os.waitstatus_to_exitcode(status))
-    os._exit(0)
-
-
-def _pass_signals_on(link: socket.socket, child: int) -> None:
-    while True:
-        received = link.recv(1)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, received[0] if received else signal.SIGKILL)
-        if not received:
-            return
+    calls[link] = child
 
 
 def _call(program: int, words: list[str], folder: str, environment: dict[str, str], streams: list[int]) -> None:
@@ -206,6 +213,11 @@ def _call(program: int, words: list[str], folder: str, environment: dict[str, st
 
     from svtoolkit.cli import main
 
+    # At the end runs what this call has registered, not what the imports had.
+    atexit._clear()
+    weakref.finalize._registry.clear()  # type: ignore[attr-defined]
+    for function in (weakref.finalize._exitfunc, logging.shutdown, multiprocessing.util._exit_function):  # type: ignore[attr-defined]
+        atexit.register(function)
     torch.set_num_threads(int(environment.get("OMP_NUM_THREADS") or os.cpu_count() or 1))
     try:
         status = main()

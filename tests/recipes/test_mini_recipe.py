@@ -90,7 +90,7 @@ def test_a_lost_output_is_noticed_by_the_stage_that_needs_it(finished: Path, tmp
 def test_training_stopped_by_ctrl_c_goes_on(finished: Path, tmp_path: Path) -> None:
     exp_dir = tmp_path / "exp"
     shutil.copytree(finished / "data", exp_dir / "data")
-    options = ["--exp-dir", str(exp_dir), "--stage", "2", "--stop-stage", "3", *TINY_TRAINING, "trainer.epochs=40"]
+    options = ["--exp-dir", str(exp_dir), "--stage", "2", "--stop-stage", "3", *TINY_TRAINING, "trainer.epochs=20"]
     options += ["trainer.log_steps=1"]
     running = subprocess.Popen(
         ["bash", str(RUN), *options],

@@ -20,12 +20,12 @@ pytest.importorskip("av", reason="PyAV (extra voxceleb) is not installed")
 
 TINY = [
     "model=resnet10", "model.base_width=4", "model.embedding_dim=16", "features.num_bins=24", "data.crop_frames=40",
-    "data.num_workers=0", "data.speeds=[1.0,1.1]", "optim.lr=0.05", "trainer.epochs=6", "trainer.batch_size=8",
+    "data.num_workers=0", "data.speeds=[1.0,1.1]", "optim.lr=0.05", "trainer.epochs=3", "trainer.batch_size=8",
     "trainer.micro_batch=4", "trainer.threads=1", "trainer.device=cpu",
     "validation.speakers=2", "average.num=2", "embed.threads=1", "score.top_n=3", "evaluate.resamples=20",
 ]  # fmt: skip
 TINY_LM = [
-    "lm.data.crop_frames=60", "lm.trainer.epochs=4", "lm.trainer.batch_size=8", "lm.trainer.micro_batch=4",
+    "lm.data.crop_frames=60", "lm.trainer.epochs=2", "lm.trainer.batch_size=8", "lm.trainer.micro_batch=4",
     "lm.average.num=2",
 ]  # fmt: skip
 MODELS = ("model/model.safetensors", "lm/model/model.safetensors")
