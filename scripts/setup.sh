@@ -30,7 +30,7 @@ venv=$(cd "$venv" && pwd -P)
 
 # Sets base to $PYTHON or the best on PATH: rather a tested version that can make environments with pip.
 choose_python() {
-    # Its base: the Python that is found may be that of an environment, of the very one to make anew.
+    # A Python on PATH may be that of an environment, even of the one to make anew: its base is taken.
     local code="import sys; v = sys.version_info; assert v >= (3, 10); print(sys._base_executable)"
     local candidate wish found="" IFS=$'\n'
     for wish in "import ensurepip; assert v < (3, 14)" pass; do
@@ -44,9 +44,9 @@ choose_python() {
 }
 
 # The stamp: the extras; the owner, our own environment being known by its place; all that decides what is installed.
-# While pip works it ends after the owner. Without one the environment is half-made, and is made anew.
+# While pip works it ends after the owner. While the environment is made it names none: then it is made anew.
 stamp=$venv/.svt-stamp
-write_stamp() { { "$@" >"$stamp.new" && mv "$stamp.new" "$stamp"; } || die "cannot write $stamp: is the disk full?"; }
+write_stamp() { { "$@" >"$stamp.new" && mv "$stamp.new" "$stamp"; } || die "cannot write $stamp: free disk space"; }
 describe() {
     printf '%s\n' "$extras" "$owner" "$venv $root $("$venv/bin/python" -V 2>&1)"
     awk 'FNR == 1 { keep = 1 } /^\[/ { keep = !/^\[tool\.[^h]/ } keep && !/^#/' \
