@@ -1,158 +1,107 @@
 #!/usr/bin/env bash
-# Makes .venv at the repository root and installs svtoolkit into it, with the versions of constraints.txt.
-#
-#   scripts/setup.sh [--extras demo,dev]     set up, or bring up to date; a second call does nothing and is quick
-#   source scripts/setup.sh [...]            the same, then activates the environment in this shell (bash)
-#
-#   --extras LIST   extras of pyproject.toml, comma-separated; they add to the ones installed before
-#   PYTHON=...      the Python (3.10 or newer) that a new environment is made with
-#   SVT_VENV=...    where the environment lies, instead of .venv at the repository root
-#
-# pip takes torch from the package index you have configured. On Linux PyPI's build brings CUDA (several GB more);
-# without an NVIDIA GPU: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu scripts/setup.sh
-# It may be interrupted at any time: the next call continues. To begin anew, remove the environment's folder.
+# Makes .venv at the repository root and installs svtoolkit into it, with the versions of constraints.txt:
+#   bash scripts/setup.sh [--extras LIST]   extras of pyproject.toml, as demo,dev; they add to the ones installed before
+# A second call does nothing, one after an interruption continues. Variables:
+#   PYTHON=...     the Python (3.10 or newer) that a new environment is made with
+#   SVT_VENV=...   where the environment lies, instead of .venv
+#   PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu   on Linux without an NVIDIA GPU: spares several GB of CUDA
 
-if [ -z "${BASH_VERSION:-}" ]; then
-    echo "setup: this is a bash script: run it as  bash scripts/setup.sh" >&2
-    # shellcheck disable=SC2317
+if [ -z "${BASH_VERSION:-}" ] || [[ "${BASH_SOURCE[0]}" != "$0" ]]; then
+    echo "setup: this is a program for bash: run  bash scripts/setup.sh  and then  source .venv/bin/activate" >&2
     return 1 2>/dev/null || exit 1
-elif [[ "${BASH_SOURCE[0]}" != "$0" ]]; then
-    # A shell that sources this must not inherit its `set -e` or be closed by its `exit`.
-    # shellcheck disable=SC1091
-    bash "${BASH_SOURCE[0]}" "$@" && . "${SVT_VENV:-$(dirname "${BASH_SOURCE[0]}")/../.venv}/bin/activate"
-    return
 fi
-
 set -euo pipefail
 unset PYTHONPATH PYTHONHOME CDPATH # packages on PYTHONPATH would count as installed
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
-say() { printf 'setup: %s\n' "$*"; }
+say() { local IFS=' ' && printf 'setup: %s\n' "$*"; }
 die() { say "error: $*" >&2 && exit 1; }
 
-asked="" known=$(sed -n '/^\[project.opt/,/^\[/s/^\([a-z0-9_-]*\) *=.*/\1/p' "$root/pyproject.toml" | paste -sd ' ' -)
-while (($# > 0)); do
-    case $1 in
-        --extras=*) asked+=",${1#*=}" ;;
-        --extras)
-            (($# > 1)) || die "--extras needs a value, for example --extras demo,dev"
-            asked+=",$2" && shift ;;
-        -h | --help) sed -n '2,/^$/s/^# \{0,1\}//p' "$0" && exit ;;
-        *) die "unknown argument '$1': known are --extras LIST and --help" ;;
-    esac
-    shift
-done
+[[ "${1:-}" != --help && "${1:-}" != -h ]] || { sed -n '2,/^$/s/^# \{0,1\}//p' "$0" && exit; }
+[[ $# == 0 || ($# == 2 && "$1" == --extras) ]] || die "takes --extras LIST (like demo,dev) or --help, not '$*'"
+asked=${2:-}
+root=$(cd "$(dirname "$0")/.." && pwd -P)
+known=$(sed -n '/^\[project.opt/,/^\[/s/^\([a-z0-9_-]*\) *=.*/\1/p' "$root/pyproject.toml" | paste -sd ' ' -)
 for extra in ${asked//,/ }; do
     [[ " $known " == *" $extra "* ]] || die "unknown extra '$extra': pyproject.toml has $known"
 done
+elsewhere="choose another place with SVT_VENV=/path/to/environment"
 venv=${SVT_VENV:-$root/.venv}
-[[ "$venv" == /* ]] || venv=$PWD/$venv
-[[ ! -d "$venv" ]] || venv=$(cd "$venv" && pwd -P)
+mkdir -p "$venv" || die "cannot make $venv: $elsewhere"
+venv=$(cd "$venv" && pwd -P)
 
-version_of() { "$1" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' </dev/null 2>/dev/null || echo "does not run"; }
-
-# base_of PYTHON CODE: prints its executable (not that of an environment) where it is new enough and the code runs.
-base_of() {
-    "$1" -c "import sys; v = sys.version_info; assert v >= (3, 10); $2
-print(getattr(sys, '_base_executable', None) or sys.executable)" </dev/null 2>/dev/null
-}
-
-# Sets base to $PYTHON if that will do, else to the best on PATH: a tested version that makes environments with pip, a
-# newer one that does, any. Each is run: a version manager may have a shim for a version that is not there.
+# Sets base to $PYTHON or the best on PATH: rather a tested version that can make environments with pip.
 choose_python() {
-    local candidates candidate code found=""
-    if [[ -n "${PYTHON:-}" ]]; then
-        ! base=$(base_of "$PYTHON" pass) || return 0
-        say "note: PYTHON=$PYTHON $(version_of "$PYTHON"): looking for another"
-    fi
-    candidates=$(type -aP python3 python3.13 python3.12 python3.11 python3.10 python || true)
-    for code in "import ensurepip; assert v < (3, 14)" "import ensurepip" pass; do
-        while IFS= read -r candidate; do
-            ! base=$(base_of "$candidate" "$code") || return 0
-        done <<<"$candidates"
+    # A Python on PATH may be that of an environment, even of the one to make anew: its base is taken.
+    local code="import sys; v = sys.version_info; assert v >= (3, 10); print(sys._base_executable)"
+    local candidate wish found="" IFS=$'\n'
+    for wish in "import ensurepip; assert v < (3, 14)" pass; do
+        for candidate in ${PYTHON:-$(type -aP python{3,3.13,3.12,3.11,3.10,} "$venv/bin/python")}; do
+            base=$("$candidate" -c "$code; $wish" 2>/dev/null) && return
+            [[ $wish != pass ]] || found+="$candidate ($( ("$candidate" -V 2>&1 || true) | sed 1q)); "
+        done
     done
-    while IFS= read -r candidate; do found+="; ${candidate:+$candidate $(version_of "$candidate")}"; done <<<"$candidates"
-    die "no usable Python: svtoolkit needs 3.10 or newer; found: ${found:2}. Install one (apt install python3" \
-        "python3-venv, brew install python, pyenv install 3.11) or name it: PYTHON=/path/to/python3 scripts/setup.sh"
+    die "no Python of 3.10 or newer, found: ${found:-none; }install one (apt install python3 python3-venv," \
+        "brew install python, pyenv install 3.11) or name it: PYTHON=/path/to/python3 bash scripts/setup.sh"
 }
 
+# The stamp: the extras; the owner, our own environment being known by its place; all that decides what is installed.
+# While pip works it ends after the owner. While the environment is made it names none: then it is made anew.
 stamp=$venv/.svt-stamp
-write_stamp() { "$@" >"$stamp.new" && mv "$stamp.new" "$stamp"; }
-describe() { # the stamp: extras, place, and all that decides what is installed
-    printf '%s\n' "$extras" "$venv" "$root $(version_of "$venv/bin/python")"
+write_stamp() { { "$@" >"$stamp.new" && mv "$stamp.new" "$stamp"; } || die "cannot write $stamp: free disk space"; }
+describe() {
+    printf '%s\n' "$extras" "$owner" "$venv $root $("$venv/bin/python" -V 2>&1)"
     awk 'FNR == 1 { keep = 1 } /^\[/ { keep = !/^\[tool\.[^h]/ } keep && !/^#/' \
         "$root/pyproject.toml" "$root/constraints.txt" "$root/tests/oracles.txt"
 }
 
-# Ends here where all is as asked for. Sets base, and anew where the environment must be made with it.
-look_around() {
-    local old_venv=""
-    old_extras="" anew=""
-    [[ ! -f "$stamp" ]] || { read -r old_extras && read -r old_venv; } <"$stamp"
+look_around() { # ends here where all is as asked for
+    old_extras="" owner="" anew=""
+    if [[ -f "$stamp" ]]; then
+        { read -r old_extras && read -r owner; } <"$stamp" || true
+    elif [[ -e "$venv/pyvenv.cfg" ]]; then
+        owner=user
+    elif [[ -n "$(find "$venv" -mindepth 1 ! -name '.svt-*')" ]]; then
+        die "$venv holds files but no Python environment: move it away, or $elsewhere"
+    fi
     extras=$(tr ', ' '\n' <<<"$old_extras,$asked" | LC_ALL=C sort -u | paste -sd, - | sed 's/^,//')
     [[ ! -f "$stamp" || "$(<"$stamp")" != "$(describe)" ]] || { say "$venv is up to date" && exit; }
-    if [[ ! -e "$venv/pyvenv.cfg" || -e "$venv/.svt-making" ]]; then
-        [[ -e "$venv/.svt-making" || ! -d "$venv" || -z "$(find "$venv" -mindepth 1 ! -name .svt-lock)" ]] ||
-            die "$venv holds files but no Python environment: name another folder with SVT_VENV=... or move it away"
-        anew="making $venv"
-    elif [[ -f "$stamp" && "$old_venv" != "$venv" ]] || ! base=$(base_of "$venv/bin/python" pass); then
-        [[ -f "$stamp" ]] || die "$venv holds no Python of 3.10 or newer, its Python $(version_of "$venv/bin/python"):" \
-            "remove that folder, or name another with SVT_VENV=..."
-        anew="$venv was moved, or its Python is gone: making it anew"
-    fi
-    if [[ -n "$anew" ]]; then
-        choose_python
-    elif [[ -n "${PYTHON:-}" && "$(version_of "$PYTHON")" != "$(version_of "$base")" ]]; then
-        say "note: $venv keeps its Python $(version_of "$base"): to have PYTHON=$PYTHON, remove that folder first"
-    fi
+    [[ "$owner" == user || "$owner" == "$venv" ]] &&
+        "$venv/bin/python" -c "import pip, sys; assert sys.version_info >= (3, 10)" 2>/dev/null && return
+    [[ "$owner" != user ]] || die "$venv, made by other means, has no Python of 3.10 or newer with pip: $elsewhere"
+    anew=yes
 }
 
 pip_install() {
     say "pip install $*"
     # No isolation: the build tools are in the environment. `user = true` in pip's configuration is an error in one.
     (cd "$root" && PIP_USER=0 exec "$venv/bin/python" -m pip install --no-input --disable-pip-version-check \
-        --log "$venv/setup.log" --no-build-isolation --use-pep517 -c constraints.txt "$@") </dev/null && return
-    local reason="pip stopped"
-    case $(<"$venv/setup.log") in
-        *'No space left on device'* | *'quota exceeded'*)
-            reason="the disk is full: free some space (a CUDA build of torch needs about 8 GB; TMPDIR=... moves pip's \
-temporary files), or put the environment elsewhere with SVT_VENV=..." ;;
-        *'connection broken'* | *ConnectionError* | *ConnectTimeout* | *ProxyError* | *SSLError*)
-            reason="the package index cannot be reached: check the network, https_proxy and 'pip config list'" ;;
-        *'No matching distribution found'* | *ResolutionImpossible*)
-            reason="the package index has nothing that fits Python $(version_of "$venv/bin/python") on this machine: \
-remove $venv and name another Python with PYTHON=..." ;;
-    esac
-    die "$reason (pip's message stands above, its whole log in $venv/setup.log). Running this again continues."
+        --log "$venv/setup.log" --no-build-isolation --use-pep517 -c constraints.txt "$@") </dev/null ||
+        die "pip stopped (see above and $venv/setup.log). Disk full: CUDA's torch needs about 8 GB; TMPDIR=... moves" \
+            "temporary files, SVT_VENV=... the environment. Index out of reach: check https_proxy, 'pip config list'." \
+            "Nothing that fits this Python: remove $venv and name another with PYTHON=... Run again, this continues."
 }
 
 look_around
-mkdir -p "$venv" || die "cannot write $venv: choose another place with SVT_VENV=/path/to/environment"
-venv=$(cd "$venv" && pwd -P)
+choose_python
 trap 'say "interrupted; run the same command again to continue" >&2; exit 130' INT
+exec 9>>"$venv/.svt-lock" || die "cannot write in $venv: $elsewhere"
 # The lock belongs to the open file, so it goes with the last process that holds it: there are no stale ones.
-exec 9>>"$venv/.svt-lock"
-"$base" -c 'import fcntl
-try: fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)
-except BlockingIOError:
-    print("setup: another set-up of this environment is running: waiting for it", flush=True)
-    fcntl.flock(9, fcntl.LOCK_EX)
-except OSError: print("setup: this file system has no locks: do not start a second set-up meanwhile")'
+lock() { "$base" -c "import fcntl; fcntl.flock(9, fcntl.LOCK_EX | $1)" 2>/dev/null; }
+lock fcntl.LOCK_NB || { say "waiting for another set-up of $venv" && lock 0; } ||
+    say "note: this file system has no locks: start no second set-up meanwhile"
 look_around # again: the other set-up may have made it
 if [[ -n "$anew" ]]; then
-    say "$anew, with Python $(version_of "$base") ($base)"
-    touch "$venv/.svt-making"
-    find "$venv" -mindepth 1 -maxdepth 1 ! -name .svt-lock ! -name .svt-making -exec rm -rf {} +
+    say "making $venv with $("$base" -V 2>&1) ($base)"
+    write_stamp printf '%s\n' "$old_extras" ""
+    find "$venv" -mindepth 1 -maxdepth 1 ! -name '.svt-*' -exec rm -rf {} +
     # Debian keeps ensurepip in a package of its own, but any pip can put a pip into a folder.
     { "$base" -m venv --without-pip "$venv" && { "$venv/bin/python" -m ensurepip || PIP_USER=0 "$base" -m pip install \
-        --target "$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" pip; }; } ||
-        die "$base cannot make an environment with pip (the reason stands above): apt install python3-venv (Debian," \
-            "Ubuntu), or name another Python with PYTHON=..."
+        --target "$(echo "$venv"/lib/python*/site-packages)" pip; }; } ||
+        die "$base cannot make an environment with pip: apt install python3-venv, or name another with PYTHON=..."
+    owner=$venv
 fi
-# Not the new extras: one that cannot be installed must not stick.
-write_stamp printf '%s\n' "$old_extras" "$venv"
-rm -f "$venv/.svt-making" "$venv/setup.log"
+write_stamp printf '%s\n' "$old_extras" "$owner" # not the new extras: one that cannot be installed must not stick
 # A package whose copying was cut short has its metadata but no list of files: pip would take it for installed.
-for metadata in "$venv"/lib/python*/site-packages/*.dist-info; do [[ -f "$metadata/RECORD" ]] || rm -rf "$metadata"; done
+for half in "$venv"/lib/python*/site-packages/*.dist-info; do [[ -f "$half/RECORD" ]] || rm -rf "$half"; done
 pip_install setuptools hatchling editables
 pip_install -e ".${extras:+[$extras]}"
 [[ ",$extras," != *,dev,* ]] || pip_install --no-deps -r tests/oracles.txt # what the tests compare with

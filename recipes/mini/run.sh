@@ -35,7 +35,8 @@ for override in "${overrides[@]}"; do
     esac
 done
 
-. "$root/scripts/setup.sh" --extras demo
+bash "$root/scripts/setup.sh" --extras demo
+. "${SVT_VENV:-$root/.venv}/bin/activate"
 
 data="$exp_dir/data"
 model="$exp_dir/model"

@@ -42,7 +42,8 @@ exp_dir=${exp_dir:-$recipe/exp/$model}
 data=${own[data-dir]}
 if stage_wanted 1; then find_corpora; fi
 
-. "$root/scripts/setup.sh" --extras ""
+bash "$root/scripts/setup.sh"
+. "${SVT_VENV:-$root/.venv}/bin/activate"
 
 # A mistake in the overrides shows before hours of conversion.
 if stage_wanted 3; then svt train "${train[@]}" --cfg job >/dev/null; fi
@@ -84,7 +85,7 @@ marks_dir="$data/${own[source]}"
 inputs=("$data"/vox{1,2}/{wav.scp,utt2spk} "${convert[@]}" "${shard[@]}" "${validate[@]}")
 if stage_wanted 2 && ! stage_fresh 2 "${inputs[@]}"; then
     stage_begin 2 "convert to ${own[source]} and validate"
-    [[ -f "$data/vox2/utt2dur" ]] || python -c "import av" 2>/dev/null || . "$root/scripts/setup.sh" --extras voxceleb
+    [[ -f "$data/vox2/utt2dur" ]] || python -c "import av" 2>/dev/null || bash "$root/scripts/setup.sh" --extras voxceleb
     if [[ "${own[source]}" == shards ]]; then
         for corpus in vox1 vox2; do
             svt shard --data "$data/$corpus" --out "$data/shards/$corpus" --jobs "$nj" "${shard[@]}"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from paths import ROOT
 
-TOOLS = "bash env awk sed sort tr paste find dirname mkdir rm mv cp cat tee sleep touch nproc getconf".split()
+TOOLS = "bash env awk sed sort tr paste find dirname mkdir rm mv cp cat sleep touch nproc getconf".split()
 
 # Stands for an interpreter: makes "environments" that hold a copy of itself, notes what pip is asked for, and does
 # what the file `behaviour` beside the notes says. Code goes to the real Python, which takes itself for this one.
@@ -21,7 +21,7 @@ behaviour=$(cat "$notes/behaviour" 2>/dev/null || true)
 case "$*" in
     '-m venv --without-pip '*)
         echo "venv of {version}" >>"$notes/calls"
-        mkdir -p "$4/bin"
+        mkdir -p "$4/bin" "$4/lib/python3.11/site-packages"
         touch "$4/pyvenv.cfg"
         [[ "$behaviour" != *half-made* ]] || exit 9
         cp "$0" "$4/bin/python"
@@ -29,21 +29,23 @@ case "$*" in
     '-m ensurepip') [[ "$behaviour" != *no-ensurepip* ]] ;;
     '-m pip install --target '*)
         [[ "$behaviour" != *no-system-pip* ]] || exit 1
-        echo "system pip" >>"$notes/calls"
+        echo "system pip to $5" >>"$notes/calls"
         ;;
     '-m pip install '*)
         printf '%s\n' "$*" >>"$notes/calls"
         printf '%s\n' "PYTHONPATH=${{PYTHONPATH:-}} PIP_USER=${{PIP_USER:-}}" >>"$notes/environment"
         if [[ "$behaviour" == *hang* ]]; then touch "$notes/hangs"; sleep 60; fi
-        cat "$notes/output" 2>/dev/null | tee -a "$(dirname "$0")/../setup.log"
+        cat "$notes/output" 2>/dev/null
         [[ "$behaviour" != *fail* ]]
         ;;
     '-m pytest '*)
         echo "$PWD OMP_NUM_THREADS=$OMP_NUM_THREADS HYDRA_FULL_ERROR=${{HYDRA_FULL_ERROR:-}} $*" >>"$notes/tests"
         [[ "$behaviour" != *tests-fail* ]] || exit 3
         ;;
+    -V) echo "Python {version}" ;;
     -c*)
         pretence="import sys; sys.version_info = tuple(map(int, '{version}'.split('.'))); sys._base_executable = '$0'"
+        pretence+="; sys.modules['pip'] = $([[ "$behaviour" != *lost-pip* ]] && echo sys || echo None)"
         if [[ "$behaviour" == *no-ensurepip* ]]; then pretence+="; sys.modules['ensurepip'] = None"; fi
         exec {real} -IS -c "$pretence; exec(sys.argv.pop())" "$2"
         ;;

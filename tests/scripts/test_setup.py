@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -51,7 +50,7 @@ def test_from_nothing_to_an_environment_and_then_nothing_more(machine: Machine) 
     assert package.endswith("-c constraints.txt -e .[demo,dev]")
     assert oracles.endswith("-c constraints.txt --no-deps -r tests/oracles.txt")
     assert set((machine.notes / "environment").read_text().splitlines()) == {"PYTHONPATH= PIP_USER=0"}
-    for arguments in (["--extras=dev,demo"], ["--extras", "demo"], []):
+    for arguments in (["--extras", "dev,demo"], ["--extras", "demo"], ["--extras", ""], []):
         assert "is up to date" in succeed(machine, *arguments)
     assert len(machine.installs) == 3
 
@@ -102,14 +101,15 @@ def test_changed_requirements_are_installed(machine: Machine, name: str, old: st
 
 
 def test_no_usable_python_names_what_was_found(machine: Machine) -> None:
-    message = "no usable Python: svtoolkit needs 3.10 or newer; found: "
-    assert f"{message}. Install" in fail(machine)
+    message = "no Python of 3.10 or newer, found: "
+    assert f"{message}none; install one" in fail(machine)
     old = machine.python("python3", "3.8.18")
     broken = machine.program("python3.12", "echo 'pyenv: python3.12: command not found' >&2; exit 127")
     errors = fail(machine)
-    for part in (message, f"{old} 3.8.18", f"{broken} does not run", "PYTHON=/path/to/python3"):
+    words = f"{old} (Python 3.8.18); {broken} (pyenv: python3.12: command not found); install one"
+    for part in (message + words, "PYTHON=/path/to/python3"):
         assert part in errors
-    assert not machine.venv.exists()
+    assert list(machine.venv.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -123,19 +123,17 @@ def test_no_usable_python_names_what_was_found(machine: Machine) -> None:
 def test_the_best_python_on_the_path_is_taken(machine: Machine, there: dict[str, str], taken: str) -> None:
     for name, version in there.items():
         machine.program(name, "exit 127") if version == "broken" else machine.python(name, version)
-    assert f"with Python {taken} ({machine.programs}/python3" in succeed(machine)
+    assert f"making {machine.venv} with Python {taken} ({machine.programs}/python3" in succeed(machine)
     assert machine.calls[0] == f"venv of {taken}"
 
 
-def test_the_python_asked_for_is_taken_or_spoken_of(machine: Machine) -> None:
+def test_the_python_asked_for_is_taken_or_refused(machine: Machine) -> None:
     machine.python("python3", "3.11.7")
     machine.environment["PYTHON"] = "/no/such/python"
-    output = succeed(machine)
-    assert "note: PYTHON=/no/such/python does not run: looking for another" in output
-    assert "with Python 3.11.7" in output
+    errors = fail(machine)
+    assert "no Python of 3.10 or newer, found: /no/such/python (" in errors
+    assert "name it: PYTHON=/path/to/python3" in errors
     machine.environment["PYTHON"] = str(machine.python("my python", "3.14.0"))
-    assert "keeps its Python 3.11.7" in succeed(machine, "--extras", "demo")
-    shutil.rmtree(machine.venv)
     assert "with Python 3.14.0" in succeed(machine)
 
 
@@ -148,7 +146,7 @@ def test_without_ensurepip_any_pip_helps(machine: Machine) -> None:
     assert machine.installs == []
     machine.behave("no-ensurepip")
     succeed(machine)
-    assert "system pip" in machine.calls
+    assert f"system pip to {machine.venv}/lib/python3.11/site-packages" in machine.calls
 
 
 # ---- which folder -----------------------------------------------------------------------------------------------
@@ -171,16 +169,32 @@ def test_what_others_put_in_a_folder_is_left_alone(machine: Machine) -> None:
     assert "holds files but no Python environment" in fail(machine)
     assert [path.name for path in machine.elsewhere.iterdir()] == ["mine"]
     (machine.elsewhere / "pyvenv.cfg").touch()
-    assert "does not run: remove that folder, or name another with SVT_VENV=" in fail(machine)
     (machine.elsewhere / "bin").mkdir()
-    shutil.copy(machine.python("old", "3.8.18"), machine.elsewhere / "bin" / "python")
-    assert "holds no Python of 3.10 or newer, its Python 3.8.18" in fail(machine)
+    refusal = f"{machine.elsewhere}, made by other means, has no Python of 3.10 or newer with pip: choose another place"
+    assert refusal in fail(machine)
+    inside = machine.elsewhere / "bin" / "python"
+    shutil.copy(machine.python("old", "3.8.18"), inside)
+    assert refusal in fail(machine)
+    shutil.copy(python, inside)
+    machine.behave("fail")  # an environment made by hand is completed, also where the first attempt ends early
+    fail(machine)
+    machine.behave("")
+    succeed(machine)
+    assert "is up to date" in succeed(machine)
+    inside.unlink()
+    assert refusal in fail(machine)
     assert environments(machine) == 0
-    shutil.copy(python, machine.elsewhere / "bin" / "python")
-    succeed(machine)  # an environment made by hand is completed
-    assert environments(machine) == 0
-    assert len(machine.installs) == 2
+    assert len(machine.installs) == 3
     assert (machine.elsewhere / "mine").read_text() == "precious"
+
+
+def test_a_place_that_cannot_be_written(machine: Machine) -> None:
+    machine.python()
+    machine.venv.touch()
+    assert f"cannot make {machine.venv}: choose another place with SVT_VENV=" in fail(machine)
+    machine.venv.unlink()
+    (machine.venv / ".svt-lock").mkdir(parents=True)  # a file cannot be opened here, for root neither
+    assert f"cannot write in {machine.venv}: choose another place with SVT_VENV=" in fail(machine)
 
 
 def test_an_environment_of_ours_that_has_become_useless_is_made_anew(machine: Machine, tmp_path: Path) -> None:
@@ -188,11 +202,26 @@ def test_an_environment_of_ours_that_has_become_useless_is_made_anew(machine: Ma
     succeed(machine, "--extras", "demo")
     (machine.venv / "bin" / "python").unlink()
     (machine.venv / "bin" / "python").symlink_to("/no/such/python")
-    assert "making it anew" in succeed(machine)
+    assert f"making {machine.venv} with" in succeed(machine)
     machine.root = shutil.copytree(machine.root, tmp_path / "copy")
-    assert f"{tmp_path}/copy/.venv was moved, or its Python is gone: making it anew" in succeed(machine)
-    assert environments(machine) == 3
+    machine.venv = machine.root / ".venv"
+    assert f"making {tmp_path}/copy/.venv with" in succeed(machine)
+    machine.venv.rename(tmp_path / "moved alone")
+    machine.environment["SVT_VENV"] = str(tmp_path / "moved alone")
+    assert f"making {tmp_path}/moved alone with" in succeed(machine)
+    machine.environment["SVT_VENV"] = str(machine.venv)
+    assert environments(machine) == 4
     assert all(call.endswith("-e .[demo]") for call in machine.installs[1::2])
+
+
+def test_a_python_that_was_replaced_behind_the_environment(machine: Machine) -> None:
+    """The link in the environment leads to another version, which does not see the packages."""
+    machine.python()
+    succeed(machine)
+    shutil.copy(machine.python("python3", "3.12.1"), machine.venv / "bin" / "python")
+    machine.behave("lost-pip")
+    assert "with Python 3.12.1" in succeed(machine)
+    assert "is up to date" in succeed(machine)
 
 
 # ---- stopped at any moment ----------------------------------------------------------------------------------------
@@ -229,6 +258,7 @@ def test_a_half_made_environment_is_made_anew(machine: Machine) -> None:
     machine.behave("")
     succeed(machine)
     assert not (machine.venv / "leftover").exists()
+    assert "is up to date" in succeed(machine)
     assert environments(machine) == 2
 
 
@@ -240,7 +270,7 @@ def test_a_second_set_up_waits_for_the_first(machine: Machine) -> None:
     machine.behave("")
     second = machine.start()
     assert second.stdout is not None
-    assert "another set-up of" in second.stdout.readline()
+    assert f"waiting for another set-up of {machine.venv}" in second.stdout.readline()
     assert second.poll() is None
     os.killpg(first.pid, signal.SIGKILL)  # the lock goes with its holder
     first.communicate(timeout=30)
@@ -252,28 +282,19 @@ def test_a_second_set_up_waits_for_the_first(machine: Machine) -> None:
 # ---- what it says -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("output", "reason"),
-    [
-        ("ERROR: something else", "pip stopped"),
-        (
-            "WARNING: Retrying after connection broken by 'NewConnectionError('...')'\n"
-            "ERROR: No matching distribution found for torch",
-            "check the network",
-        ),
-        ("ERROR: No matching distribution found for torch==9", "nothing that fits Python 3.11.7"),
-        ("ERROR: ResolutionImpossible: for help visit", "nothing that fits Python 3.11.7"),
-        ("OSError: [Errno 28] No space left on device", "the disk is full"),
-    ],
-)
-def test_a_failing_pip_is_explained_and_continued_from(machine: Machine, output: str, reason: str) -> None:
+def test_a_failing_pip_is_explained_and_continued_from(machine: Machine) -> None:
     machine.python()
-    machine.behave("fail", output)
+    machine.behave("fail", "ERROR: No matching distribution found for torch==9")
     done = machine.setup()
     assert done.returncode == 1
-    assert output in done.stdout  # pip's own words
-    assert reason in done.stderr
-    assert f"its whole log in {machine.venv}/setup.log" in done.stderr
+    assert "ERROR: No matching distribution found for torch==9" in done.stdout  # pip's own words
+    assert f"pip stopped (see above and {machine.venv}/setup.log)" in done.stderr
+    for remedy in (
+        "Disk full: CUDA's torch needs about 8 GB; TMPDIR=... moves temporary files, SVT_VENV=... the environment.",
+        "Index out of reach: check https_proxy, 'pip config list'.",
+        f"Nothing that fits this Python: remove {machine.venv} and name another with PYTHON=...",
+    ):
+        assert remedy in done.stderr
     assert len(machine.installs) == 1
     machine.behave("")
     succeed(machine)
@@ -283,9 +304,9 @@ def test_a_failing_pip_is_explained_and_continued_from(machine: Machine, output:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--extras"], "--extras needs a value"),
+        (["--extras"], "takes --extras LIST (like demo,dev) or --help, not '--extras'"),
         (["--extras", "demo,gpu"], f"unknown extra 'gpu': pyproject.toml has {' '.join(EXTRAS)}"),
-        (["demo"], "unknown argument 'demo': known are --extras LIST and --help"),
+        (["demo"], "takes --extras LIST (like demo,dev) or --help, not 'demo'"),
     ],
 )
 def test_wrong_arguments_are_named(machine: Machine, arguments: list[str], message: str) -> None:
@@ -300,26 +321,13 @@ def test_help_is_printed_without_a_python(machine: Machine) -> None:
         assert word in output
 
 
-def test_sourced_it_activates_and_leaves_the_shell_alone(machine: Machine) -> None:
-    machine.python()
-    succeed(machine)
-    (machine.venv / "bin" / "activate").write_text("activated=yes\n")
-    environment = {"PATH": str(machine.programs), "SETUP": str(machine.root / "scripts" / "setup.sh")}
-    script = '. "$SETUP"; false; echo "status $? ${activated:-no}"; . "$SETUP" --wrong; echo "status $?"'
-    shell = subprocess.run(
-        ["bash", "-c", script], cwd=machine.elsewhere, env=environment, capture_output=True, text=True, timeout=60
-    )
-    assert shell.returncode == 0, shell.stderr
-    assert "status 1 yes" in shell.stdout
-    assert shell.stdout.endswith("status 1\n")
-
-
-@pytest.mark.parametrize("shell", ["dash", "zsh"])
-def test_another_shell_is_told_to_use_bash(machine: Machine, shell: str) -> None:
+@pytest.mark.parametrize("shell", ["bash", "dash", "zsh"])
+def test_a_shell_that_sources_it_is_told_what_to_run_and_left_alone(machine: Machine, shell: str) -> None:
     found = shutil.which(shell)
     if found is None:
         pytest.skip(f"no {shell} here")
-    script = f'. "{machine.root}/scripts/setup.sh"; echo "status $?"'
+    script = f'. "{machine.root}/scripts/setup.sh"; echo "status $?"; false; echo "here still"'
     done = subprocess.run([found, "-c", script], capture_output=True, text=True, timeout=60)
-    assert "run it as  bash scripts/setup.sh" in done.stderr
-    assert re.search(r"status 1$", done.stdout.strip())
+    assert "run  bash scripts/setup.sh  and then  source .venv/bin/activate" in done.stderr
+    assert done.stdout == "status 1\nhere still\n"
+    assert machine.calls == []
