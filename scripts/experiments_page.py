@@ -1,6 +1,6 @@
 """The table of docs/experiments.md: what every network of the paper needs, as it is predicted.
 
-python scripts/experiments_page.py        writes the table into the page (minutes)
+python scripts/experiments_page.py        writes the table into the page (a quarter of an hour)
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from tqdm import tqdm
 
 from svtoolkit import composition
 from svtoolkit.config import TrainConfig
@@ -95,7 +96,7 @@ def narrow(config: TrainConfig) -> str:
 
 def main() -> None:
     with worker_processes(2, killed="a process was killed, probably because memory ran out") as workers:
-        rows = list(workers.map(row, NETWORKS_OF_THE_PAPER))
+        rows = list(tqdm(workers.map(row, NETWORKS_OF_THE_PAPER), total=len(NETWORKS_OF_THE_PAPER), unit="network"))
     text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     after = rest.partition(END)[2]
