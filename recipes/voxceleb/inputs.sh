@@ -164,7 +164,7 @@ score_and_evaluate() {
     of_scores=(--normalisation none)
     if [[ "$scores" == */as-norm ]]; then
         of_scores=(--normalisation as-norm --cohort "$system/embeddings/vox2.scp" --cohort-utt2spk "$train_set/utt2spk"
-            --subtract-mean true top_n=300 "${score[@]}")
+            --subtract-mean true top_n=600 "${score[@]}")
     elif [[ "$evaluation" == "${evaluations[0]}" ]]; then
         of_evaluation=(--store-threshold "$system/model")
     fi

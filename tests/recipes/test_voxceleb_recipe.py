@@ -217,7 +217,7 @@ def test_every_list_is_scored_by_every_system_in_both_ways(tmp_path: Path) -> No
     assert scored[3] == (
         "score --trials data/vox1/trials_O --embeddings exp/lm/embeddings/vox1.scp --out exp/lm/scores/O/as-norm "
         "--utt2spk data/vox1/utt2spk --normalisation as-norm --cohort exp/lm/embeddings/vox2.scp "
-        "--cohort-utt2spk train/utt2spk --subtract-mean true top_n=300 top_n=7 "
+        "--cohort-utt2spk train/utt2spk --subtract-mean true top_n=600 top_n=7 "
     )
     assert scored[4].endswith("--out exp/scores/E/cosine --utt2spk data/vox1/utt2spk --normalisation none ")
 
