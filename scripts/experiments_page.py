@@ -12,10 +12,7 @@ from tqdm import tqdm
 
 from svtoolkit import composition
 from svtoolkit.config import TrainConfig
-from svtoolkit.models.registry import NETWORKS
-from svtoolkit.planning.memory_prediction import predict_memory
-from svtoolkit.planning.micro_batch import PROBE, largest_divisor, step_of
-from svtoolkit.planning.model_survey import survey_network
+from svtoolkit.planning.run_forecast import GPU_BYTES, GPU_RATE, SECONDS_A_DAY, RunForecast, forecast_run
 from svtoolkit.system.processes import worker_processes
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "experiments.md"
@@ -39,13 +36,8 @@ UTTERANCES = 1_092_009
 """Of VoxCeleb2 dev."""
 CLASSES = 3 * 5994
 """Its speakers at three speeds; of fine-tuning, whose head is cut to a third, an upper bound."""
-GPU_BYTES = 11 * 10**9
-"""Of a 2080 Ti, on which they trained."""
-TFLOPS = 7
-"""Sustained: half of what a 2080 Ti can do in float32."""
-
 HEAD = (
-    "| `model=` | `experiment=` | micro-batch | peak, GiB | peak with 8 bits, GiB | GMAC a crop | EFLOP a run | "
+    "| `model=` | `experiment=` | micro-batch | peak, GiB | peak with 8 bits, GiB | GFLOP a crop | EFLOP a run | "
     "GPU days, predicted | published: GPUs x days | fine-tuning: micro-batch | peak, GiB |"
 )
 
@@ -61,30 +53,26 @@ def compose(network: str, experiment: str, *overrides: str) -> TrainConfig:
     return config
 
 
-def needs(config: TrainConfig) -> tuple[int, str]:
-    """The micro-batch that is predicted to fit, and the peak with it in GiB."""
-    share = config.trainer.batch_size
-    memory = predict_memory(step_of(config, PROBE, CLASSES))
-    micro_batch = largest_divisor(memory, share, GPU_BYTES)
-    return micro_batch, f"{memory.peak_of(micro_batch) / 2**30:.1f}"
+def forecast(config: TrainConfig) -> RunForecast:
+    """Of a run on the corpus, on one GPU."""
+    steps = UTTERANCES * len(config.data.speeds) // config.trainer.batch_size * config.trainer.epochs
+    return forecast_run(config, steps, CLASSES)
 
 
-def flops(config: TrainConfig, macs: float) -> float:
-    """Of a run: two operations a multiply-accumulate, three passes a crop, four where activations are recomputed."""
-    passes = 4 if NETWORKS[config.model.name].help in ("RevNet", "DF-RevNet") else 3
-    return UTTERANCES * len(config.data.speeds) * config.trainer.epochs * 2 * passes * macs
+def gib(predicted: RunForecast) -> str:
+    return f"{predicted.peak_bytes(GPU_BYTES) / 2**30:.1f}"
 
 
 def row(network: str) -> str:
     torch.set_num_threads(1)
     experiment = experiment_of(network)
     config = compose(network, experiment)
-    (micro_batch, peak), (_, narrow_peak) = needs(config), needs(compose(network, experiment, narrow(config)))
-    macs = survey_network(network, frames=config.data.crop_frames, num_bins=config.features.num_bins).macs
-    work = flops(config, macs)
+    run, tuning = forecast(config), forecast(compose(network, "voxceleb_lm"))
     cells = [
-        f"`{network}`", f"`{experiment}`", micro_batch, peak, narrow_peak, f"{macs / 1e9:.1f}", f"{work / 1e18:.1f}",
-        f"{work / (TFLOPS * 1e12) / 86400:.0f}", PUBLISHED.get(network, ""), *needs(compose(network, "voxceleb_lm")),
+        f"`{network}`", f"`{experiment}`", run.micro_batch(GPU_BYTES), gib(run),
+        gib(forecast(compose(network, experiment, narrow(config)))), f"{run.operations / 1e9:.0f}",
+        f"{run.all_operations / 1e18:.1f}", f"{run.seconds(GPU_RATE) / SECONDS_A_DAY:.0f}",
+        PUBLISHED.get(network, ""), tuning.micro_batch(GPU_BYTES), gib(tuning),
     ]  # fmt: skip
     return f"| {' | '.join(map(str, cells))} |"
 

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from svtoolkit.composition.keys import Entry
 
 
-MULTIRUN = "--multirun"
+MULTIRUN, DRY_RUN = "--multirun", "--dry-run"
+FLAGS_OF_TRAIN = {
+    MULTIRUN: "a run for every combination of values with commas between them, seed=1,2,3",
+    DRY_RUN: "what the run would take: steps, memory, disk, days; nothing is written",
+}
 
 SYSTEM_REFUSALS = {
     errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOENT,
@@ -81,9 +85,17 @@ def _run(words: list[str]) -> int:
 
 
 def _run_command(name: str, words: list[str]) -> int:
-    if MULTIRUN in words:
-        return _run_jobs(name, [word for word in words if word != MULTIRUN])
+    flags = [flag for flag in FLAGS_OF_TRAIN if flag in words]
+    if flags and name != "train":
+        raise UserError(f"svt {name}: {flags[0]} is for `svt train`; run `svt {name}` without it, once for each")
+    words = [word for word in words if word not in flags]
     overrides, show = parse_words(name, words)
+    if MULTIRUN in flags:
+        if DRY_RUN in flags:
+            raise UserError(f"svt {name}: {DRY_RUN} is of one run; leave out {MULTIRUN}")
+        from svtoolkit.commands.multirun import run_jobs
+
+        return run_jobs(overrides)
     from svtoolkit import composition
 
     if show:
@@ -93,16 +105,9 @@ def _run_command(name: str, words: list[str]) -> int:
     with log_to_stdout():
         config = composition.load(name, overrides)
         module = importlib.import_module(f"svtoolkit.commands.{name}")
+        if DRY_RUN in flags:
+            return int(module.dry_run(config))
         return int(module.run(config, shlex.join(["svt", name, *words])) or 0)
-
-
-def _run_jobs(name: str, words: list[str]) -> int:
-    if name != "train":
-        raise UserError(f"svt {name}: {MULTIRUN} is for `svt train`; run `svt {name}` once for each")
-    overrides, _ = parse_words(name, words)
-    from svtoolkit.commands.multirun import run_jobs
-
-    return run_jobs(overrides)
 
 
 def parse_words(name: str, words: Sequence[str]) -> tuple[list[str], bool]:
@@ -188,6 +193,8 @@ def _command_help(name: str, words: Sequence[str]) -> str:
         Entry(group, catalogue.default(group) if group in catalogue.classes else "null", ", ".join(options))
         for group, options in catalogue.options.items()
     ]
+    if name == "train":
+        lines += ["", "flags:", *(f"  {flag:<12}{text}" for flag, text in FLAGS_OF_TRAIN.items())]
     if groups:
         lines += ["", "groups (choose with group=option):", *_table(groups)]
     lines += [

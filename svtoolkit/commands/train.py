@@ -1,4 +1,4 @@
-"""svt train: a speaker embedding network, end to end."""
+"""svt train: a speaker embedding network, end to end; with --dry-run, what that would take."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ from svtoolkit.runs.provenance import RUN_RECORD, append_command
 from svtoolkit.training.launch import launch
 
 log = logging.getLogger(__name__)
+
+
+def dry_run(config: TrainConfig) -> int:
+    """Say what the run would take."""
+    from svtoolkit.training.dry_run import dry_run as forecast
+
+    forecast(config)
+    return 0
 
 
 def run(config: TrainConfig, command_line: str) -> int:

@@ -7,19 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 from svtoolkit.errors import UserError
 from svtoolkit.memory import apply_strategy
 from svtoolkit.memory.measurement import measure_step
 from svtoolkit.models import ChainNetwork, build_model, list_models
 from svtoolkit.models.registry import NETWORKS
+from svtoolkit.planning.operations import Operations
 from svtoolkit.system.processes import worker_processes
 
 LARGE_BATCH = 2**17
@@ -112,7 +110,7 @@ def survey_network(name: str, *, frames: int, num_bins: int) -> NetworkFacts:
         pooled: list[int] = []
         if isinstance(network, ChainNetwork):
             network.pooling.register_forward_hook(lambda module, inputs, output: pooled.append(output.shape[-1]))
-        work = _Work()
+        work = Operations()
 
         def forward() -> Tensor:
             with work:
@@ -124,25 +122,9 @@ def survey_network(name: str, *, frames: int, num_bins: int) -> NetworkFacts:
         family=family_of(name),
         layers=getattr(network, "layers", None),
         parameters=sum(parameter.numel() for parameter in network.parameters()),
-        macs=work.operations // 2 // LARGE_BATCH,
+        macs=work.count // 2 // LARGE_BATCH,
         pooled_dim=pooled[0] if pooled else None,
         embedding_dim=network.embedding_dim,
         strategy=strategy,
         bytes_per_utterance=report.peak_bytes / LARGE_BATCH,
     )
-
-
-class _Work(TorchDispatchMode):
-    """Sums up torch's own counts of floating-point operations, of which a multiplication with addition is two.
-
-    FlopCounterMode would need a pass of its own: it hooks into modules and gradients to tell whose an operation is.
-    """
-
-    operations = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        count = flop_registry.get(func._overloadpacket)
-        if count is not None:
-            self.operations += count(*args, **(kwargs or {}), out_val=result)
-        return result

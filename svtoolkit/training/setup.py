@@ -11,12 +11,12 @@ import torch
 from svtoolkit.config import TrainConfig
 from svtoolkit.crops.training_set import TrainingSet
 from svtoolkit.distributed.replication import synchronise_batch_norm
-from svtoolkit.distributed.world import World
+from svtoolkit.distributed.world import ALONE, World
 from svtoolkit.planning.assembly import Trainable, build_trainable
 from svtoolkit.training.initialisation import Start, choose_classes
 
 
-def seed_everything(config: TrainConfig, world: World) -> None:
+def seed_everything(config: TrainConfig, world: World = ALONE) -> None:
     """Seed all random generators of the process; choose its threads and whether cuDNN may differ from run to run."""
     random.seed(config.seed)
     np.random.seed(config.seed)

@@ -69,7 +69,9 @@ def test_mistakes_are_found_before_any_job(capsys):
     assert main(["train", "--multirun", "seed=1,2", "modle=resnet18"]) == 1
     assert "there is no key 'modle'; did you mean 'model'?" in capsys.readouterr().err
     assert main(["embed", "--multirun", "model=a,b"]) == 1
-    assert "svt embed: --multirun is for `svt train`; run `svt embed` once for each" in capsys.readouterr().err
+    assert (
+        "svt embed: --multirun is for `svt train`; run `svt embed` without it, once for each" in capsys.readouterr().err
+    )
 
 
 def test_a_launcher_that_is_not_there(tmp_path, multirun):
