@@ -107,6 +107,9 @@ class TrainingData:
         )  # fmt: skip
         if self.augmenter.changes:
             log.info("%s, computed in the %s", self.augmenter.description(), self.config.augment.device)
+        missing = [f"augment.{key}" for key in ("noise", "reverberation") if getattr(self.config.augment, key) is None]
+        if missing:
+            log.info("trains without %s: give the data directory to add it", " and without ".join(missing))
 
     @property
     def _jobs(self) -> int:

@@ -66,6 +66,16 @@ def test_the_log_says_what_there_is_to_draw_from(speech, sounds, tmp_path, caplo
     assert expected in caplog.text
 
 
+def test_the_log_says_what_is_not_added(speech, sounds, tmp_path, caplog):
+    with caplog.at_level("INFO"):
+        TrainingData(tiny_config(speech, tmp_path, **sounds)).announce()
+        assert "trains without" not in caplog.text
+        TrainingData(tiny_config(speech, tmp_path, **{**sounds, "augment__reverberation": None})).announce()
+        TrainingData(tiny_config(speech, tmp_path)).announce()
+    assert "trains without augment.reverberation: give the data directory to add it" in caplog.text
+    assert "trains without augment.noise and without augment.reverberation: give" in caplog.text
+
+
 def test_any_number_of_workers_and_any_stop_give_the_same_numbers(augmented, speech, sounds, tmp_path, monkeypatch):
     config = tiny_config(speech, tmp_path / "exp", **sounds, data__num_workers=2)
     with monkeypatch.context() as patched:
