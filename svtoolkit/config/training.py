@@ -27,7 +27,11 @@ class TrainDataConfig:
     crop_frames: int = setting(200, "length of a training crop in frames (200 frames of 25/10 ms: 32240 samples)")
     speeds: list[float] = setting([1.0, 0.9, 1.1], "speed factors; every factor makes new classes of all speakers")
     min_seconds: float = setting(0.5, "shorter utterances are left out, and counted in the log")
-    num_workers: int = setting(1, "loader processes; 0: load in the main process; the numbers do not depend on it")
+    num_workers: int | None = setting(
+        None,
+        "loader processes of a device, 0: load in the main process; null: as the cores allow, at most 8; the numbers "
+        "do not depend on it",
+    )
 
 
 @dataclass

@@ -18,6 +18,7 @@ from svtoolkit.augmentation.noise import NoiseLibrary
 from svtoolkit.augmentation.spec_augment import SpecAugment
 from svtoolkit.config import TrainConfig
 from svtoolkit.crops.crop import CropDataset, CropGeometry
+from svtoolkit.crops.loader import workers_of
 from svtoolkit.crops.manifest import Manifest
 from svtoolkit.crops.sampler import Windows
 from svtoolkit.crops.training_set import TrainingSet
@@ -113,7 +114,7 @@ class TrainingData:
 
     @property
     def _jobs(self) -> int:
-        return max(1, self.config.data.num_workers)
+        return max(1, workers_of(self.config.data.num_workers))
 
     def _open_cache(self) -> None:
         """Shards at a URL are read through a folder of this machine."""

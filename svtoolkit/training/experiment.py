@@ -13,7 +13,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from svtoolkit.config import TrainConfig
 from svtoolkit.crops.crop import CropBatch
-from svtoolkit.crops.loader import load_crops
+from svtoolkit.crops.loader import load_crops, workers_of
 from svtoolkit.crops.sampler import BatchSampler, share_of
 from svtoolkit.crops.training_data import TrainingData
 from svtoolkit.device import autocast, choose_device
@@ -132,7 +132,7 @@ class Experiment:
         return load_crops(
             self.data.crops(self.front_end),
             self.sampler,
-            num_workers=self.config.data.num_workers,
+            num_workers=workers_of(self.config.data.num_workers, self.world.local_size),
             pin_memory=self.device.type == "cuda",
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from svtoolkit.config import TrainConfig
+from svtoolkit.crops.loader import workers_of
 from svtoolkit.crops.manifest import Manifest
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.trials import make_trials, write_trials
@@ -70,6 +71,6 @@ def build_validation(
         step.device,
         channel=config.data.channel,
         resample=config.data.resample,
-        num_workers=max(1, config.data.num_workers),
+        num_workers=max(1, workers_of(config.data.num_workers)),
     )
     return lambda: validation.run(extractor)

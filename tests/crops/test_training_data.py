@@ -10,6 +10,7 @@ import soundfile
 import torch
 from tiny_runs import assert_same_run, fail_after, read_records, tiny_config
 
+from svtoolkit.crops import loader
 from svtoolkit.crops.crop import collate_crops
 from svtoolkit.crops.training_data import TrainingData
 from svtoolkit.data.kaldi_dir import KaldiDir
@@ -145,3 +146,20 @@ def test_noise_that_waits_for_the_device_goes_there_with_its_crops(speech, sound
     moved = batch.to(torch.device("meta"))
     assert all(rows.parameters[key].is_meta for rows in moved.changes.values() for key in rows.parameters)
     assert moved.waveforms.is_meta
+
+
+@pytest.mark.parametrize(
+    ("wanted", "cores", "processes", "workers"),
+    [
+        (0, 16, 1, 0),
+        (12, 2, 1, 12),
+        (None, 1, 1, 1),
+        (None, 2, 1, 1),
+        (None, 6, 1, 5),
+        (None, 64, 1, 8),
+        (None, 16, 4, 3),
+    ],
+)
+def test_loader_processes_leave_a_core_to_the_training(wanted, cores, processes, workers, monkeypatch):
+    monkeypatch.setattr(loader, "count_cores", lambda: cores)
+    assert loader.workers_of(wanted, processes) == workers

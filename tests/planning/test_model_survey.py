@@ -110,7 +110,7 @@ def test_sizes_below_one(key):
 def test_processes_bring_the_same_in_the_same_order(monkeypatch):
     sizes = {"frames": 20, "num_bins": 16}
     alone = list(survey_networks(["revnet_tiny", "resnet10"], **sizes))
-    monkeypatch.setattr(model_survey, "_cores", lambda: 2)
+    monkeypatch.setattr(model_survey, "count_cores", lambda: 2)
     monkeypatch.setattr(model_survey, "NETWORKS_A_PROCESS", 1)
     assert list(survey_networks(["revnet_tiny", "resnet10"], **sizes)) == alone
     assert [facts.name for facts in alone] == ["revnet_tiny", "resnet10"]
