@@ -34,6 +34,12 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def half_precision(device: torch.device) -> str:
+    """The precision of 16 bits that a device computes convolutions in: fp16 on GPUs before Ampere, else bf16."""
+    is_old = device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0)
+    return "fp16" if is_old else "bf16"
+
+
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[None]:
     """Context of the forward pass for fp32, bf16 or fp16.
 
@@ -43,6 +49,12 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[Non
     if precision not in PRECISIONS:
         raise UserError(f"precision is {precision!r}, expected one of {', '.join(PRECISIONS)}")
     dtype = PRECISIONS[precision]
+    if precision == "bf16" and half_precision(device) != "bf16":
+        major, minor = torch.cuda.get_device_capability(device)
+        raise UserError(
+            f"precision is bf16, which {torch.cuda.get_device_name(device)} has no convolutions for (its compute "
+            f"capability is {major}.{minor}, expected 8.0 or more); use fp16"
+        )
     try:
         return torch.autocast(device.type, dtype=dtype, enabled=dtype is not None)
     except RuntimeError as error:
