@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 import torch
-from network_material import with_zeros
+from network_material import on_meta, with_zeros
 from reversible_material import (
     Step,
     assert_bit_equal,
@@ -63,13 +63,6 @@ every_network = pytest.mark.parametrize("name", SIZES)
 FAMILIES = ["revnet46", "revnet57", "revnet140", "revnet155", "df_revnet66", "df_revnet89"]
 # channels of the deepest networks under their own rounding: with fewer a single ReLU is too much of the whole
 DEEP = {"revnet197": (48, 96, 192, 384), "df_revnet377": (24, 48, 96, 192)}
-
-
-@cache
-def on_meta(name: str, **options) -> SpeakerNetwork:
-    """A network without memory, which only has shapes."""
-    with torch.device("meta"):
-        return build_model(name, **options)
 
 
 @cache
