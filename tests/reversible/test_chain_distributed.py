@@ -23,10 +23,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
 
-SMALL = {"block": "basic", "channels": (8, 8, 8, 8), "blocks": (2, 2, 2, 2)}
+SMALL = {"block": "basic", "channels": (8, 8, 8, 8)}
 BUILDERS = {
-    "type I": partial(build_revnet, kind="I", **SMALL),
-    "type II": partial(build_revnet, kind="II", **SMALL),
+    "type I": partial(build_revnet, kind="I", blocks=(2, 2, 1, 1), **SMALL),
+    "type II": partial(build_revnet, kind="II", blocks=(2, 1, 1, 1), **SMALL),
     "depth first": partial(build_df_revnet, kind="II", blocks=(2, 1, 1, 1), channels=(16, 16, 16, 16)),
 }
 WAYS = {
