@@ -101,14 +101,13 @@ def test_it_is_listed_and_surveyed(output):
 
 
 def test_without_the_package_the_message_names_it(exp_dir, output, speech):
-    commands = [verification(exp_dir, speech), ["models", "mean_network"]]
-    done = python(SVT, json.dumps(commands), package=None)
-    assert done.stdout.splitlines() == ["status 1", "status 1"]
-    training = python(TRAIN, speech, exp_dir.parent / "new", 0, package=None)
-    assert training.stdout.splitlines()[-1] == "status 1 after 0"
-    verifying, surveying = done.stderr.splitlines()
+    train = ["train", "model=mean_network", f"data.train={speech}", f"exp_dir={exp_dir.parent}/new"]
+    done = python(SVT, json.dumps([verification(exp_dir, speech), ["models", "mean_network"], train]), package=None)
+    assert done.stdout.splitlines() == ["status 1"] * 3
+    verifying, *others = done.stderr.splitlines()
     assert verifying.startswith(f"error: {exp_dir}/model/model.yaml: there is no network 'mean_network'")
-    for message in (verifying, surveying, training.stderr):
+    assert len(others) == 2
+    for message in (verifying, *others):
         assert "'mean_network'" in message
         assert "install that package" in message
         assert "entry point mean_network in the group svtoolkit.models" in message
