@@ -93,6 +93,12 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(shared_folder: Path) -> None:
+    """What is predicted is kept in a folder of this test run."""
+    os.environ["SVT_CACHE"] = str(shared_folder / "cache")
+
+
 @pytest.fixture(scope="session")
 def warm_svt(shared_folder: Path) -> Path:
     """A program `svt` that starts at once."""
