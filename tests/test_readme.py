@@ -13,7 +13,7 @@ import pytest
 from paths import ROOT
 from warm_svt import in_bash
 
-pytest.importorskip("espeakng_loader", reason="the extra `demo` is not installed: pip install svtoolkit[demo]")
+pytest.importorskip("espeakng_loader", reason="the extra `demo` is not installed: pip install espeakng-loader")
 
 TRAINING = (
     "model.base_width=4 features.num_bins=24 data.crop_frames=50 data.speeds=[1.0] data.num_workers=0 "

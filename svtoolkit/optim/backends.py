@@ -28,7 +28,7 @@ BLOCK_SIZE = 256
 OLDEST = (0, 50)
 """The first bitsandbytes whose 8-bit optimizers run on every device."""
 
-INSTALL = "install it with `pip install 'svtoolkit[bitsandbytes]'`"
+INSTALL = "install it with `pip install 'bitsandbytes>=0.50'`"
 
 
 def build_eight_bit(parameters: Iterable[Tensor], *, name: str, backend: str, **settings: Any) -> torch.optim.Optimizer:

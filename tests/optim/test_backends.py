@@ -164,7 +164,7 @@ def test_bitsandbytes_is_not_installed(monkeypatch, caplog):
         build("sgd_8bit", "bitsandbytes")
     assert str(caught.value) == (
         "optim=sgd_8bit: optim.backend is bitsandbytes, but bitsandbytes is not installed; "
-        "install it with `pip install 'svtoolkit[bitsandbytes]'`, or set optim.backend=torch"
+        "install it with `pip install 'bitsandbytes>=0.50'`, or set optim.backend=torch"
     )
     assert chosen(caplog, "sgd_8bit").endswith("(optim.backend is auto, and bitsandbytes is not installed)")
 

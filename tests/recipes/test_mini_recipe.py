@@ -15,7 +15,7 @@ import pytest
 from paths import ROOT
 from warm_svt import without_warm_svt
 
-pytest.importorskip("espeakng_loader", reason="the extra `demo` is not installed: pip install svtoolkit[demo]")
+pytest.importorskip("espeakng_loader", reason="the extra `demo` is not installed: pip install espeakng-loader")
 
 RUN = ROOT / "recipes" / "mini" / "run.sh"
 TINY_CORPUS = ["prepare.speakers=9", "prepare.utterances_per_speaker=4", "prepare.eval_speakers=4"]

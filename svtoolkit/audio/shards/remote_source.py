@@ -76,7 +76,7 @@ def _explain(url: str) -> Iterator[None]:
     except (ImportError, ValueError) as error:
         raise UserError(
             f"{url}: is no address that can be read ({error}); correct it, or install the package for such addresses "
-            "(http, https: `pip install svtoolkit[remote]`)"
+            "(http, https: `pip install aiohttp`)"
         ) from error
     except Exception as error:
         if isinstance(error, TransferError) or getattr(error, "errno", None) in DISK_FULL:
