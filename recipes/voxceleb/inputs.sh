@@ -123,6 +123,10 @@ find_speech() {
 # require_all NEW OLD: the utterances of OLD are in NEW, but for those that NEW lists as bad.
 require_all() {
     local bad=0
+    if [[ "$1" == "$2" ]]; then
+        require_lines "$1/$table" "$(wc -l <"$1/utt2spk")" "utterances with audio"
+        return
+    fi
     [[ ! -f "$1/bad_files.tsv" ]] || bad=$(($(wc -l <"$1/bad_files.tsv") - 1))
     require_lines "$1/utt2spk" $(($(wc -l <"$2/utt2spk") - bad)) "utterances of $2"
     require_lines "$1/$table" "$(wc -l <"$1/utt2spk")" "utterances with audio"

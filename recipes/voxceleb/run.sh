@@ -97,7 +97,7 @@ if stage_wanted 2 && ! stage_fresh 2 "${inputs[@]}"; then
     require_all "$eval_set" "$data/vox1"
     part=("$train_set"/{"$table",utt2spk,utt2dur} "${validate[@]}")
     if ! part_fresh 2.validated "${part[@]}"; then
-        svt validate "$train_set" --jobs "$nj" "${validate[@]}"
+        svt validate "$train_set" --jobs "$nj" max_bad=0.001 "${validate[@]}"
         part_done 2.validated "${part[@]}"
     fi
     svt validate "$eval_set" --against "$train_set" --jobs "$nj" "${validate[@]}"

@@ -66,6 +66,11 @@ class ValidateConfig:
     channel: int | None = setting(None, "channel of multi-channel files, counted from 0; null: such files are a fault")
     check_audio: bool = setting(True, "open and decode every file; false: tables only")
     fix: str | None = setting(None, "folder that a repaired copy is written to")
+    max_bad: float = setting(
+        0.0,
+        "share of the utterances with bad audio that are taken out of the tables and listed in bad_files.tsv, but for "
+        "those in trial lists; any above 0 allows one, 0: a fault like all others",
+    )
     jobs: int = setting(1, "parallel readers")
 
 
@@ -119,14 +124,19 @@ class EmbedConfig:
 
     model: str = setting(REQUIRED, "released model")
     data: str = setting(REQUIRED, "Kaldi data directory")
-    out: str = setting(REQUIRED, "writes <out>.ark, <out>.scp and, with settings and failures, <out>.yaml")
+    out: str = setting(
+        REQUIRED, "writes <out>.ark, <out>.scp and, with settings and failures, <out>.yaml; resumed from <out>.parts"
+    )
     root: str | None = setting(None, ROOT)
     channel: int | None = setting(None, CHANNEL)
     resample: bool = setting(False, RESAMPLE)
     device: str = setting("auto", "auto, cpu or cuda")
     precision: str = setting("fp32", "fp32, bf16 or fp16 (autocast)")
     threads: int | None = setting(None, "CPU threads of the arithmetic; null: torch's choice")
-    batch_size: int = setting(32, "utterances of equal length that go together at most")
+    batch_seconds: float = setting(
+        120.0, "audio that goes through the network at once, at most; longer recordings go in stretches of that length"
+    )
+    batch_size: int = setting(32, "utterances of equal length that go together at most, within batch_seconds")
     num_workers: int = setting(1, "reading threads")
 
 
@@ -237,7 +247,10 @@ class Command:
 
 COMMANDS: dict[str, Command] = {
     "archives": Command(
-        ArchivesConfig, "check downloaded archives by their published checksums", ("folder",), "downloads jobs=4"
+        ArchivesConfig,
+        "check downloaded archives by their published checksums",
+        ("folder",),
+        "downloads jobs=4",
     ),
     "prepare": Command(
         PrepareConfig, "make a Kaldi data directory of a corpus", (), "corpus=folders --source speech out=data/mine"

@@ -27,6 +27,11 @@ class TrainDataConfig:
     crop_frames: int = setting(200, "length of a training crop in frames (200 frames of 25/10 ms: 32240 samples)")
     speeds: list[float] = setting([1.0, 0.9, 1.1], "speed factors; every factor makes new classes of all speakers")
     min_seconds: float = setting(0.5, "shorter utterances are left out, and counted in the log")
+    max_bad: float = setting(
+        0.001,
+        "share of the utterances that may be silent, NaN, cut off or unreadable: they are left out and listed in "
+        "exp_dir/bad_files.tsv; any above 0 allows one",
+    )
     num_workers: int = setting(1, "loader processes; 0: load in the main process; the numbers do not depend on it")
 
 
