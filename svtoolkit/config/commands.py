@@ -39,6 +39,9 @@ class PrepareConfig:
     jobs: int = setting(1, "parallel workers")
     max_bad: float = setting(0.0, "share of the files that may be left out because they cannot be read or are cut off")
     seed: int = setting(0, "random numbers of the split, the trials and the synthetic speakers")
+    limit_speakers: int | None = setting(
+        None, "voxceleb1, voxceleb2: so many speakers alone, always the same, and their trials; null: all"
+    )
     eval_speakers: int = setting(0, "speakers split off into out/eval, with trials; 0: none (synthetic: at least 2)")
     draw_trials: bool = setting(False, "without a split: draw a trial list where the source brings none")
     speakers: int = setting(60, "synthetic: speakers made, those of the evaluation included")
@@ -49,10 +52,18 @@ class PrepareConfig:
 
 @dataclass
 class ArchivesConfig:
-    """`svt archives`: whether downloaded archives of VoxCeleb, MUSAN, RIRS_NOISES and CN-Celeb are whole (MD5)."""
+    """`svt archives`: whether archives of VoxCeleb, MUSAN, RIRS_NOISES and CN-Celeb are whole (MD5); unpacks them."""
 
     folder: str = setting(REQUIRED, "where they were downloaded to, under the names that they are published by")
-    jobs: int = setting(1, "archives read at a time")
+    check: bool = setting(True, "compare with the published checksums; false: unpack whatever has the name")
+    unpack: str | None = setting(
+        None, "folder to unpack them to, each corpus in one of its own; what a stopped run left there is resumed"
+    )
+    corpora: list[str] = setting(["vox1", "vox2", "musan", "rirs"], "unpack: these, whose archives must all be there")
+    limit_speakers: int | None = setting(
+        None, "unpack: of VoxCeleb2 so many speakers alone, those that svt prepare takes; null: all"
+    )
+    jobs: int = setting(1, "archives read, or files unpacked, at a time")
 
 
 @dataclass
@@ -248,7 +259,7 @@ class Command:
 COMMANDS: dict[str, Command] = {
     "archives": Command(
         ArchivesConfig,
-        "check downloaded archives by their published checksums",
+        "check downloaded archives by their published checksums, unpack them",
         ("folder",),
         "downloads jobs=4",
     ),
