@@ -25,7 +25,7 @@ def run(config: ArchivesConfig, command_line: str) -> int:
     sources = find_sources(config.folder, config.corpora)
     with Unpacking(config.unpack, config.limit_speakers) as unpacking:
         left = unpacking.begin(sources)
-        unchecked = [file.name for source in left for file in source.files if not unpacking.is_checked(file)]
+        unchecked = [file.name for source in sources for file in source.files if not unpacking.is_checked(file)]
         if config.check and unchecked:
             if _check(config, unchecked):
                 return 1

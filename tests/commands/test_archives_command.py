@@ -93,6 +93,7 @@ def test_archives_are_unpacked_once_they_are_whole(tmp_path, monkeypatch, capsys
     words[2] += "2"
     assert main([*words, "check=false"]) == 0
     assert (tmp_path / "out2" / "rirs" / "RIRS_NOISES" / "a.wav").is_file()
+    assert main(words) == 1, "what was unpacked unchecked does not pass for whole"
 
 
 @pytest.mark.parametrize(
