@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 import torch
 from tqdm import tqdm
 
+from svtoolkit import __version__
+from svtoolkit.checkpoints.released import WEIGHTS
 from svtoolkit.config import EmbedConfig
-from svtoolkit.data.kaldi_dir import KaldiDir
+from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
 from svtoolkit.errors import UserError
 from svtoolkit.runs.provenance import write_record
 from svtoolkit.scoring.embedding_file import write_embeddings
+from svtoolkit.scoring.embedding_parts import digest_of, resumable_parts
 from svtoolkit.scoring.speaker_model import SpeakerModel
+from svtoolkit.system.checksum import hash_file
 
 log = logging.getLogger(__name__)
 
@@ -31,29 +37,47 @@ def run(config: EmbedConfig, command_line: str) -> int:
         precision=config.precision,
         channel=config.channel,
         resample=config.resample,
+        batch_seconds=config.batch_seconds,
         batch_size=config.batch_size,
         num_workers=config.num_workers,
     )
     utterances = KaldiDir.read(config.data, config.root).utterances()
-    with tqdm(total=len(utterances), unit="utt", desc="embed", dynamic_ncols=True) as bar:
-        extraction = model.extractor.extract(utterances, progress=bar.update)
-    if not extraction.utterances:
-        reason = next(iter(extraction.failures.values()), "the data directory is empty")
-        raise UserError(f"{config.data}: no utterance could be embedded; the first reason: {reason}")
-    scp = write_embeddings(config.out, extraction.utterances, extraction.embeddings)
-    facts = {
-        "utterances": len(extraction.utterances),
-        "failures": extraction.failures,
-        "audio_seconds": round(extraction.audio_seconds, 3),
-        "wall_seconds": round(extraction.wall_seconds, 3),
-    }
-    write_record(f"{config.out}.yaml", command_line, asdict(config) | facts)
+    with resumable_parts(Path(f"{config.out}.parts"), _made_of(config, model, utterances)) as parts:
+        with tqdm(total=len(utterances), unit="utt", desc="embed", dynamic_ncols=True) as bar:
+            parts.extract(model.extractor, utterances, bar.update)
+        failures = {utterances[row].utterance_id: parts.failures[row] for row in sorted(parts.failures)}
+        if not parts.place:
+            reason = next(iter(failures.values()), "the data directory is empty")
+            raise UserError(f"{config.data}: no utterance could be embedded; the first reason: {reason}")
+        names = [utterances[row].utterance_id for row in sorted(parts.place)]
+        scp = write_embeddings(config.out, names, parts.vectors())
+        facts = {
+            "utterances": len(names),
+            "failures": failures,
+            "audio_seconds": round(parts.audio_seconds, 3),
+            "wall_seconds": round(parts.wall_seconds, 3),
+        }
+        write_record(f"{config.out}.yaml", command_line, asdict(config) | facts)
     log.info(
         "%d embeddings -> %s; %.0f s of audio in %.1f s, real-time factor %.4f",
-        len(extraction.utterances), scp, extraction.audio_seconds, extraction.wall_seconds, extraction.real_time_factor,
+        len(names), scp, parts.audio_seconds, parts.wall_seconds, parts.wall_seconds / parts.audio_seconds,
     )  # fmt: skip
-    for utterance, reason in extraction.failures.items():
+    for utterance, reason in failures.items():
         print(f"failed: {utterance}: {reason}", file=sys.stderr)
-    if extraction.failures:
-        print(f"error: {len(extraction.failures)} of {len(utterances)} utterances have no embedding", file=sys.stderr)
-    return 1 if extraction.failures else 0
+    if failures:
+        print(f"error: {len(failures)} of {len(utterances)} utterances have no embedding", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _made_of(config: EmbedConfig, model: SpeakerModel, utterances: Sequence[Utterance]) -> dict[str, object]:
+    """All that the embeddings depend on, to the last bit."""
+    chosen = ("channel", "resample", "precision", "batch_seconds", "batch_size", "threads")
+    return {
+        "weights": hash_file(Path(config.model) / WEIGHTS),
+        "model": model.description.model,
+        "features": asdict(model.description.features),
+        "data": digest_of(utterances),
+        "device": model.extractor.device.type,
+        "settings": {name: getattr(config, name) for name in chosen},
+        "version": __version__,
+    }

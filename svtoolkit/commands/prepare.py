@@ -95,6 +95,8 @@ def _check_options(config: PrepareConfig, parameters: Collection[str]) -> None:
         raise UserError(f"{keys}: for corpus={'|'.join(corpora)} only; leave it out")
     if config.max_bad != defaults["max_bad"] and "folder" not in parameters:
         raise UserError(f"max_bad: for corpus={'|'.join(_corpora_with('folder'))} only; leave it out")
+    if config.limit_speakers is not None and config.limit_speakers < 2:
+        raise UserError(f"limit_speakers is {config.limit_speakers}, expected 2 or more, or null for all")
     if config.trials and config.eval_speakers:
         raise UserError("trials are of the corpus as it is; leave out eval_speakers, which splits it")
     if config.other_trials and not config.trials:

@@ -39,6 +39,9 @@ class PrepareConfig:
     jobs: int = setting(1, "parallel workers")
     max_bad: float = setting(0.0, "share of the files that may be left out because they cannot be read or are cut off")
     seed: int = setting(0, "random numbers of the split, the trials and the synthetic speakers")
+    limit_speakers: int | None = setting(
+        None, "voxceleb1, voxceleb2: so many speakers alone, always the same, and their trials; null: all"
+    )
     eval_speakers: int = setting(0, "speakers split off into out/eval, with trials; 0: none (synthetic: at least 2)")
     draw_trials: bool = setting(False, "without a split: draw a trial list where the source brings none")
     speakers: int = setting(60, "synthetic: speakers made, those of the evaluation included")
@@ -49,10 +52,18 @@ class PrepareConfig:
 
 @dataclass
 class ArchivesConfig:
-    """`svt archives`: whether downloaded archives of VoxCeleb, MUSAN, RIRS_NOISES and CN-Celeb are whole (MD5)."""
+    """`svt archives`: whether archives of VoxCeleb, MUSAN, RIRS_NOISES and CN-Celeb are whole (MD5); unpacks them."""
 
     folder: str = setting(REQUIRED, "where they were downloaded to, under the names that they are published by")
-    jobs: int = setting(1, "archives read at a time")
+    check: bool = setting(True, "compare with the published checksums; false: unpack whatever has the name")
+    unpack: str | None = setting(
+        None, "folder to unpack them to, each corpus in one of its own; what a stopped run left there is resumed"
+    )
+    corpora: list[str] = setting(["vox1", "vox2", "musan", "rirs"], "unpack: these, whose archives must all be there")
+    limit_speakers: int | None = setting(
+        None, "unpack: of VoxCeleb2 so many speakers alone, those that svt prepare takes; null: all"
+    )
+    jobs: int = setting(1, "archives read, or files unpacked, at a time")
 
 
 @dataclass
@@ -66,6 +77,11 @@ class ValidateConfig:
     channel: int | None = setting(None, "channel of multi-channel files, counted from 0; null: such files are a fault")
     check_audio: bool = setting(True, "open and decode every file; false: tables only")
     fix: str | None = setting(None, "folder that a repaired copy is written to")
+    max_bad: float = setting(
+        0.0,
+        "share of the utterances with bad audio that are taken out of the tables and listed in bad_files.tsv, but for "
+        "those in trial lists; any above 0 allows one, 0: a fault like all others",
+    )
     jobs: int = setting(1, "parallel readers")
 
 
@@ -119,14 +135,19 @@ class EmbedConfig:
 
     model: str = setting(REQUIRED, "released model")
     data: str = setting(REQUIRED, "Kaldi data directory")
-    out: str = setting(REQUIRED, "writes <out>.ark, <out>.scp and, with settings and failures, <out>.yaml")
+    out: str = setting(
+        REQUIRED, "writes <out>.ark, <out>.scp and, with settings and failures, <out>.yaml; resumed from <out>.parts"
+    )
     root: str | None = setting(None, ROOT)
     channel: int | None = setting(None, CHANNEL)
     resample: bool = setting(False, RESAMPLE)
     device: str = setting("auto", "auto, cpu or cuda")
     precision: str = setting("fp32", "fp32, bf16 or fp16 (autocast)")
     threads: int | None = setting(None, "CPU threads of the arithmetic; null: torch's choice")
-    batch_size: int = setting(32, "utterances of equal length that go together at most")
+    batch_seconds: float = setting(
+        120.0, "audio that goes through the network at once, at most; longer recordings go in stretches of that length"
+    )
+    batch_size: int = setting(32, "utterances of equal length that go together at most, within batch_seconds")
     num_workers: int = setting(1, "reading threads")
 
 
@@ -237,7 +258,10 @@ class Command:
 
 COMMANDS: dict[str, Command] = {
     "archives": Command(
-        ArchivesConfig, "check downloaded archives by their published checksums", ("folder",), "downloads jobs=4"
+        ArchivesConfig,
+        "check downloaded archives by their published checksums, unpack them",
+        ("folder",),
+        "downloads jobs=4",
     ),
     "prepare": Command(
         PrepareConfig, "make a Kaldi data directory of a corpus", (), "corpus=folders --source speech out=data/mine"

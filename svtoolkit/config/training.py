@@ -32,6 +32,11 @@ class TrainDataConfig:
         "loader processes of a device, 0: load in the main process; null: as the cores allow, at most 8; the numbers "
         "do not depend on it",
     )
+    max_bad: float = setting(
+        0.001,
+        "share of the utterances that may be silent, NaN, cut off or unreadable: they are left out and listed in "
+        "exp_dir/bad_files.tsv; any above 0 allows one",
+    )
 
 
 @dataclass

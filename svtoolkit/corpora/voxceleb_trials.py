@@ -16,9 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from svtoolkit.corpora.folders import Measure
+from svtoolkit.corpora.folders import Measure, make_kaldi_dir
 from svtoolkit.corpora.prepared import Prepared
-from svtoolkit.corpora.voxceleb import prepare_voxceleb1
+from svtoolkit.corpora.rehearsal import choose_trial_speakers, restrict_trials
+from svtoolkit.corpora.voxceleb import VOXCELEB1, list_voxceleb, prepare_voxceleb1
 from svtoolkit.data.tables import BYTE_ORDER_MARK
 from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
@@ -90,6 +91,7 @@ def prepare_with_trials(
     part: str,
     trials: Sequence[str],
     other_trials: bool,
+    limit_speakers: int | None = None,
     jobs: int = 1,
     measure: Measure | None = None,
 ) -> Prepared:
@@ -98,18 +100,35 @@ def prepare_with_trials(
     Args:
         trials: the lists.
         other_trials: take any list of the same form.
+        limit_speakers: so many speakers alone, those of ``choose_trial_speakers``, and of each list the trials among
+            them, under a name that says so.
 
     Raises:
         UserError: as ``prepare_voxceleb1`` and ``read_voxceleb_trials``; two lists of one name.
     """
-    kaldi_dir = prepare_voxceleb1(folder, part=part, jobs=jobs, measure=measure)
+    if limit_speakers is None or not trials:
+        kaldi_dir = prepare_voxceleb1(folder, part=part, limit_speakers=limit_speakers, jobs=jobs, measure=measure)
+        return Prepared(kaldi_dir, trials=_read_lists(trials, kaldi_dir.utt2spk, other_trials))
+    listed = list_voxceleb(VOXCELEB1, folder, part, jobs)
+    utt2spk = {item.utterance: item.speaker for item in listed}
+    lists = _read_lists(trials, utt2spk, other_trials)
+    speakers = set(choose_trial_speakers(lists, utt2spk, limit_speakers))
+    kaldi_dir = make_kaldi_dir((item for item in listed if item.speaker in speakers), jobs=jobs, measure=measure)
+    limited = {
+        f"{name}_of_{limit_speakers}_speakers": restrict_trials(found, kaldi_dir.utt2spk)
+        for name, found in lists.items()
+    }
+    return Prepared(kaldi_dir, trials=limited)
+
+
+def _read_lists(paths: Sequence[str], utt2spk: Mapping[str, str], other_trials: bool) -> dict[str, Trials]:
     lists: dict[str, Trials] = {}
-    for path in trials:
-        name, found = read_voxceleb_trials(path, kaldi_dir.utt2spk, allow_other=other_trials)
+    for path in paths:
+        name, found = read_voxceleb_trials(path, utt2spk, allow_other=other_trials)
         if name in lists:
             raise UserError(f"{path}: would be {name}, which another list is already; leave one out or rename the file")
         lists[name] = found
-    return Prepared(kaldi_dir, trials=lists)
+    return lists
 
 
 def read_voxceleb_trials(

@@ -21,7 +21,7 @@ from svtoolkit.crops.crop import CropDataset, CropGeometry
 from svtoolkit.crops.loader import workers_of
 from svtoolkit.crops.manifest import Manifest
 from svtoolkit.crops.sampler import Windows
-from svtoolkit.crops.training_set import TrainingSet
+from svtoolkit.crops.training_set import TrainingSet, leave_out_bad
 from svtoolkit.data.shard_index import read_checksums
 from svtoolkit.data.splitting import draw_eval_speakers
 from svtoolkit.errors import UserError
@@ -42,11 +42,16 @@ class TrainingData:
         held_out: speakers for validation; None: none.
         spec_augment: masks of the features.
         augmenter: changes of the waveforms; without any where none can happen.
+        utterances: of the data directory, those left out included.
+        bad_files: utterances of the training speakers whose length no table gives and no header either.
     """
 
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
-        manifest, self.held_out = self._split(Manifest.read(config.data.train, config.data.root, config.data.source))
+        whole = Manifest.read(config.data.train, config.data.root, config.data.source)
+        self.utterances = len(whole)
+        manifest, self.held_out = self._split(whole)
+        manifest, self.bad_files = leave_out_bad(manifest, jobs=self._jobs)
         self.training_set = TrainingSet.build(
             manifest, speeds=config.data.speeds, min_seconds=config.data.min_seconds, jobs=self._jobs
         )

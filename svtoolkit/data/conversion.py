@@ -1,7 +1,8 @@
 """A corpus decoded once: every utterance a mono 16-bit file of one rate, which can be read by slice.
 
 Layout: ``<out>/audio/<speaker>/<utterance>.<flac or wav>`` beside the tables of the data directory. A stopped
-conversion is resumed: a file that is there was written whole, flushed and renamed, and is not made again.
+conversion is resumed: a file that is there was written whole, flushed (with those of its batch) and renamed, and is not
+made again.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from svtoolkit.data.trials import parse_trial, trial_lines
 from svtoolkit.data.validation import find_trials
 from svtoolkit.errors import UserError
 from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.atomic_batch import sync_file_systems
 from svtoolkit.system.output_folder import claim_folder, explain_full_disk, hold_alone, remove_leftovers
 from svtoolkit.system.processes import worker_processes
 from svtoolkit.system.threads import submit_ahead
@@ -31,8 +33,8 @@ from svtoolkit.system.threads import submit_ahead
 log = logging.getLogger(__name__)
 
 FORMATS = ("flac", "wav")
-BATCH = 32
-"""Utterances handed to a process at a time."""
+BATCH = 64
+"""Utterances handed to a process at a time, and flushed to the disk together."""
 AHEAD = 2
 """Batches that wait for each process: a million utterances need no thirty thousand futures."""
 CLAIM = "conversion.json"
@@ -177,6 +179,7 @@ def _write_directory(
         utt2spk={utterance_id: utt2spk[utterance_id] for utterance_id in seconds},
         utt2dur=dict(sorted(seconds.items())),
     )
+    sync_file_systems([out])  # the names of the files, which the tables are about to list
     kaldi_dir.write(out)
     lost = {item.utterance_id for item in bad}
     if lost:

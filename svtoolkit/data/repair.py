@@ -62,7 +62,7 @@ def repair(
     _check_target(source, target)
     validation = validate(source, root=root, check_audio=check_audio, **options)
     kaldi_dir = parse_tables(source, root).kaldi_dir
-    dropped = _choose_dropped(kaldi_dir, validation.faults)
+    dropped = choose_dropped(kaldi_dir, validation.faults)
     kept = kaldi_dir.subset(utterance for utterance in kaldi_dir.utt2spk if utterance not in dropped)
     if not kept.utt2spk:
         counts = ", ".join(f"{code} {number}" for code, number in Counter(f.code for f in validation.faults).items())
@@ -91,8 +91,8 @@ def _check_target(source: Path, target: Path) -> None:
         raise UserError(f"{target}: expected an empty or a new folder for the repaired copy; choose another one")
 
 
-def _choose_dropped(kaldi_dir: KaldiDir, faults: Sequence[Fault]) -> dict[str, str]:
-    """Utterance -> the reason of the first fault that costs it."""
+def choose_dropped(kaldi_dir: KaldiDir, faults: Sequence[Fault]) -> dict[str, str]:
+    """Utterance (or recording without one) -> the reason of the first fault that costs it."""
     of_recording: dict[str, list[str]] = {}
     for utterance, segment in kaldi_dir.segments.items():
         of_recording.setdefault(segment.recording, []).append(utterance)

@@ -31,7 +31,8 @@ BUSY = (
 
 FREE_KEYS = {
     "exp_dir", "resume", "data.root", "data.source", "data.cache_dir", "data.cache_gib", "data.num_workers",
-    "loss.shard", "trainer.device", "trainer.threads", "trainer.checkpoint_minutes", "trainer.checkpoint_steps",
+    "data.max_bad", "loss.shard", "trainer.device", "trainer.threads", "trainer.checkpoint_minutes",
+    "trainer.checkpoint_steps",
     "trainer.keep_states", "trainer.keep_last", "trainer.keep_best", "trainer.nonfinite_patience", "trainer.log_steps",
 }  # fmt: skip
 """Keys that may change when a run is resumed: none of them changes what is learnt."""

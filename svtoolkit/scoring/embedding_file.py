@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,7 +19,7 @@ _LOCATION = re.compile(r"(.+):(\d+)")
 _BINARY, _TEXT = b"\0B", b"["
 
 
-def write_embeddings(stem: str | Path, utterances: Sequence[str], matrix: np.ndarray) -> Path:
+def write_embeddings(stem: str | Path, utterances: Sequence[str], vectors: Iterable[np.ndarray]) -> Path:
     """Write <stem>.ark and <stem>.scp (float32 vectors) and return the scp's path.
 
     The scp names the ark by its absolute path, as Kaldi's tools expect. It is written last, and an older one
@@ -27,7 +27,7 @@ def write_embeddings(stem: str | Path, utterances: Sequence[str], matrix: np.nda
 
     Args:
         utterances: ids without spaces, no two alike.
-        matrix: (utterances, embedding_dim).
+        vectors: of each, (embedding_dim,); the rows of a matrix, or one after the other.
 
     Raises:
         UserError: an id that is listed twice, is empty or holds a space.
@@ -42,10 +42,10 @@ def write_embeddings(stem: str | Path, utterances: Sequence[str], matrix: np.nda
     lines = []
     scp.unlink(missing_ok=True)
     with atomic_write(ark, "wb") as stream:
-        for utterance, vector in zip(utterances, matrix.astype(np.float32), strict=True):
+        for utterance, vector in zip(utterances, vectors, strict=True):
             stream.write(f"{utterance} ".encode())
             lines.append(f"{utterance} {ark}:{stream.tell()}\n")
-            kaldiio.save_mat(stream, vector)
+            kaldiio.save_mat(stream, vector.astype(np.float32))
     with atomic_write(scp) as stream:
         stream.writelines(lines)
     return scp

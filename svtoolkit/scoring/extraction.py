@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
@@ -11,11 +11,14 @@ from dataclasses import KW_ONLY, dataclass, field
 import numpy as np
 import torch
 
-from svtoolkit.audio.files import inspect_audio, read_audio
+from svtoolkit.audio.files import read_audio
+from svtoolkit.data.audio_survey import explain_samples
 from svtoolkit.data.kaldi_dir import Utterance
 from svtoolkit.device import autocast
 from svtoolkit.errors import UserError
 from svtoolkit.features import FrontEnd
+from svtoolkit.scoring.batches import plan_batches
+from svtoolkit.scoring.forward import BoundedForward
 from svtoolkit.system.threads import map_in_order
 
 NOT_FINITE = "the embedding is not finite; check the audio for NaN"
@@ -44,6 +47,28 @@ class Extraction:
         return self.wall_seconds / self.audio_seconds if self.audio_seconds else float("nan")
 
 
+@dataclass
+class Embedded:
+    """What became of a batch.
+
+    Attributes:
+        rows: positions of the utterances that have an embedding.
+        embeddings: float32, shape (rows, embedding_dim).
+        failures: position -> reason.
+        audio_seconds: of the rows.
+    """
+
+    rows: list[int] = field(default_factory=list)
+    embeddings: list[np.ndarray] = field(default_factory=list)
+    failures: dict[int, str] = field(default_factory=dict)
+    audio_seconds: float = 0.0
+
+    @property
+    def finished(self) -> int:
+        """Utterances, embedded or not."""
+        return len(self.rows) + len(self.failures)
+
+
 @dataclass(eq=False)
 class EmbeddingExtractor:
     """A network and its front end on a device.
@@ -53,6 +78,8 @@ class EmbeddingExtractor:
         front_end: of ``svtoolkit.features.build_front_end``.
         precision: fp32, bf16 or fp16.
         channel, resample: as for ``read_audio``.
+        batch_seconds: audio in a batch at most; a longer recording goes in stretches of so many seconds, to the same
+            embedding, where the network is a chain of convolutions (``svtoolkit.models.stretches``).
         batch_size: utterances in a batch at most, all of equal length.
         num_workers: threads that read audio; 0 means 1.
 
@@ -67,6 +94,7 @@ class EmbeddingExtractor:
     precision: str = "fp32"
     channel: int | None = None
     resample: bool = False
+    batch_seconds: float = 120.0
     batch_size: int = 32
     num_workers: int = 1
 
@@ -75,9 +103,12 @@ class EmbeddingExtractor:
             raise UserError(
                 f"found batch_size={self.batch_size} num_workers={self.num_workers}, expected at least 1 and 0"
             )
+        if not self.batch_seconds >= 1:
+            raise UserError(f"batch_seconds is {self.batch_seconds:g}, expected 1 second of audio or more")
         autocast(self.device, self.precision)  # refuses an unknown precision before any work
         self.network.to(self.device)
         self.front_end.to(self.device)
+        self.forward = BoundedForward(self.network, self.front_end, self.device, self.precision, self.batch_seconds)
 
     def extract(self, utterances: Sequence[Utterance], progress: Callable[[int], object] | None = None) -> Extraction:
         """Embed utterances; one that cannot be read is listed under failures and the others are embedded.
@@ -86,28 +117,57 @@ class EmbeddingExtractor:
             progress: called with the number of utterances finished since its last call.
         """
         begin = time.perf_counter()
-        found: dict[str, np.ndarray] = {}
-        failures: dict[str, str] = {}
+        found: dict[int, np.ndarray] = {}
+        failures: dict[int, str] = {}
         audio_seconds = 0.0
+        for batch in self.embed(utterances):
+            found |= dict(zip(batch.rows, batch.embeddings, strict=True))
+            failures |= batch.failures
+            audio_seconds += batch.audio_seconds
+            if progress and batch.finished:
+                progress(batch.finished)
+        rows = sorted(found)
+        return Extraction(
+            [utterances[row].utterance_id for row in rows],
+            np.stack([found[row] for row in rows]) if rows else np.empty((0, 0), dtype=np.float32),
+            {utterances[row].utterance_id: failures[row] for row in sorted(failures)},
+            audio_seconds,
+            time.perf_counter() - begin,
+        )
+
+    def embed(
+        self, utterances: Sequence[Utterance], is_done: Callable[[int], bool] = lambda row: False
+    ) -> Generator[Embedded, None, None]:
+        """Batches as they are finished, the longest utterances first; utterances without a readable header before them.
+
+        Args:
+            is_done: position -> it is embedded already and left out; which others go together does not depend on it.
+        """
         with self._evaluating():
-            batches = self._plan(utterances, failures)
-            if progress and failures:
-                progress(len(failures))
-            for batch, results in self._read_ahead(batches):
-                for utterance, result in zip(batch, results, strict=True):
-                    if isinstance(result, str):
-                        failures[utterance.utterance_id] = result
-                for utterance, samples, embedding in self._embed(batch, results):
-                    if np.isfinite(embedding).all():
-                        found[utterance.utterance_id] = embedding
-                        audio_seconds += len(samples) / self.front_end.sample_rate
-                    else:
-                        failures[utterance.utterance_id] = f"{utterance.path}: {NOT_FINITE}"
-                if progress:
-                    progress(len(batch))
-        names = [utterance.utterance_id for utterance in utterances if utterance.utterance_id in found]
-        matrix = np.stack([found[name] for name in names]) if names else np.empty((0, 0), dtype=np.float32)
-        return Extraction(names, matrix, failures, audio_seconds, time.perf_counter() - begin)
+            batches, failures = plan_batches(
+                utterances,
+                self.front_end,
+                batch_seconds=self.batch_seconds,
+                batch_size=self.batch_size,
+                jobs=max(1, self.num_workers),
+            )
+            yield Embedded(failures={row: reason for row, reason in failures.items() if not is_done(row)})
+            left = [[row for row in batch if not is_done(row)] for batch in batches]
+            for rows, results in self._read_ahead(utterances, [batch for batch in left if batch]):
+                yield self._embed(utterances, rows, results)
+
+    def unusable(self, utterances: Sequence[Utterance]) -> dict[int, str]:
+        """Position -> reason of those that would have no embedding, or that of silence: all are read, none embedded."""
+
+        def examine(utterance: Utterance) -> str | None:
+            samples = self._read(utterance)
+            if isinstance(samples, str):
+                return samples
+            reason = explain_samples(samples)
+            return reason and f"{utterance.path}: {reason}; re-create the file or drop it"
+
+        reasons = map_in_order(examine, utterances, max(1, self.num_workers))
+        return {row: reason for row, reason in enumerate(reasons) if reason is not None}
 
     def embed_waveform(self, samples: np.ndarray) -> np.ndarray:
         """Embedding of samples in [-1, 1] at the model's rate: (samples,) -> (embedding_dim,) float32.
@@ -120,7 +180,7 @@ class EmbeddingExtractor:
         if self.front_end.num_frames(len(samples)) < 1:
             raise UserError(_too_short(samples, self.front_end))
         with self._evaluating():
-            embedding = self._forward([samples])[0]
+            embedding = self.forward([samples])[0]
         if not np.isfinite(embedding).all():
             raise UserError(NOT_FINITE)
         return embedding
@@ -135,29 +195,16 @@ class EmbeddingExtractor:
         finally:
             self.network.train(was_training)
 
-    def _plan(self, utterances: Sequence[Utterance], failures: dict[str, str]) -> list[list[Utterance]]:
-        """Batches of equal length according to the files' headers, shortest first."""
-        by_length: dict[int, list[Utterance]] = {}
-        lengths = map_in_order(_num_samples, utterances, max(1, self.num_workers))
-        for utterance, length in zip(utterances, lengths, strict=True):
-            if isinstance(length, str):
-                failures[utterance.utterance_id] = length
-            else:
-                by_length.setdefault(self.front_end.num_frames(length), []).append(utterance)
-        return [
-            group[first : first + self.batch_size]
-            for _, group in sorted(by_length.items())
-            for first in range(0, len(group), self.batch_size)
-        ]
-
-    def _read_ahead(self, batches: list[list[Utterance]]) -> Iterator[tuple[list[Utterance], list[np.ndarray | str]]]:
+    def _read_ahead(
+        self, utterances: Sequence[Utterance], batches: list[list[int]]
+    ) -> Iterator[tuple[list[int], list[np.ndarray | str]]]:
         """Waveforms of each batch, or reasons; read by threads while the network works on the batch before."""
         with ThreadPoolExecutor(max(1, self.num_workers)) as pool:
-            reading = [[pool.submit(self._read, utterance) for utterance in batch] for batch in batches[:2]]
+            reading = [[pool.submit(self._read, utterances[row]) for row in batch] for batch in batches[:2]]
             for position, batch in enumerate(batches):
                 results = [future.result() for future in reading.pop(0)]
                 if position + 2 < len(batches):
-                    reading.append([pool.submit(self._read, utterance) for utterance in batches[position + 2]])
+                    reading.append([pool.submit(self._read, utterances[row]) for row in batches[position + 2]])
                 yield batch, results
 
     def _read(self, utterance: Utterance) -> np.ndarray | str:
@@ -177,40 +224,28 @@ class EmbeddingExtractor:
             return f"{utterance.path}: {_too_short(samples, self.front_end)}"
         return samples
 
-    def _embed(
-        self, batch: list[Utterance], results: list[np.ndarray | str]
-    ) -> Iterator[tuple[Utterance, np.ndarray, np.ndarray]]:
-        """Utterance, samples and embedding of those that could be read, batched by number of frames.
+    def _embed(self, utterances: Sequence[Utterance], rows: list[int], results: list[np.ndarray | str]) -> Embedded:
+        """The embeddings of those that could be read, batched by number of frames.
 
         Frames are counted again: a header may be wrong, and resampling may round.
         """
-        groups: dict[int, list[tuple[Utterance, np.ndarray]]] = {}
-        for utterance, result in zip(batch, results, strict=True):
-            if not isinstance(result, str):
-                groups.setdefault(self.front_end.num_frames(len(result)), []).append((utterance, result))
+        batch = Embedded()
+        groups: dict[int, list[tuple[int, np.ndarray]]] = {}
+        for row, result in zip(rows, results, strict=True):
+            if isinstance(result, str):
+                batch.failures[row] = result
+            else:
+                groups.setdefault(self.front_end.num_frames(len(result)), []).append((row, result))
         for group in groups.values():
-            embeddings = self._forward([samples for _, samples in group])
-            yield from ((utterance, samples, row) for (utterance, samples), row in zip(group, embeddings, strict=True))
-
-    @torch.inference_mode()
-    def _forward(self, waveforms: list[np.ndarray]) -> np.ndarray:
-        """Waveforms of equally many frames -> (batch, embedding_dim) float32."""
-        samples = self.front_end.num_samples(self.front_end.num_frames(len(waveforms[0])))
-        batch = torch.from_numpy(np.stack([waveform[:samples] for waveform in waveforms])).to(self.device)
-        features = self.front_end(batch)
-        with autocast(self.device, self.precision):
-            return self.network(features).float().cpu().numpy()
-
-
-def _num_samples(utterance: Utterance) -> int | str:
-    try:
-        info = inspect_audio(utterance.path)
-    except UserError as error:
-        return str(error)
-    rest = info.samples - round(utterance.offset * info.sample_rate)
-    if utterance.whole_file or utterance.duration is None:
-        return rest
-    return min(round(utterance.duration * info.sample_rate), rest)
+            embeddings = self.forward([samples for _, samples in group])
+            for (row, samples), embedding in zip(group, embeddings, strict=True):
+                if np.isfinite(embedding).all():
+                    batch.rows.append(row)
+                    batch.embeddings.append(embedding)
+                    batch.audio_seconds += len(samples) / self.front_end.sample_rate
+                else:
+                    batch.failures[row] = f"{utterances[row].path}: {NOT_FINITE}"
+        return batch
 
 
 def _too_short(samples: np.ndarray, front_end: FrontEnd) -> str:

@@ -34,7 +34,8 @@ class SpeakerModel:
         Args:
             folder: as written by ``svt average``.
             device: auto, cpu or cuda.
-            extraction: precision, channel, resample, batch_size, num_workers of ``EmbeddingExtractor``.
+            extraction: precision, channel, resample, batch_seconds, batch_size, num_workers of
+                ``EmbeddingExtractor``.
 
         Raises:
             UserError: files that are missing, damaged or do not fit each other.

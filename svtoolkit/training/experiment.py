@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from svtoolkit.distributed.world import ALONE, World
 from svtoolkit.models.front_ends import front_end_of
 from svtoolkit.planning.micro_batch import predict_micro_batch
 from svtoolkit.runs.exp_dir import CHECKPOINTS, LOGS, alone_in, find_state, open_history, write_config
+from svtoolkit.training.bad_utterances import BadUtterances
 from svtoolkit.training.fitting import explain_oom_at_start, fit_micro_batch, gpu_memory_bytes, oom_error, try_pass
 from svtoolkit.training.initialisation import read_start, speakers_digest
 from svtoolkit.training.loop import TrainingLoop
@@ -93,6 +95,14 @@ class Experiment:
         autocast(self.device, settings.precision)  # refuses an unknown precision before any work
         start = read_start(config) if state is None else None
         self.data = TrainingData(config)
+        self.bad_utterances = BadUtterances(
+            Path(config.exp_dir),
+            self.data.utterances,
+            config.data.max_bad,
+            is_resumed=state is not None,
+            writes=world.is_first,
+        )
+        self.bad_utterances.add(self.data.bad_files)
         self.sampler = self._build_sampler(state)
         self.schedule = build_run_schedule(config, self.sampler.steps_per_epoch)
         self.sampler.total_steps = self.schedule.total_steps
@@ -118,11 +128,12 @@ class Experiment:
             self.schedule,
             settings,
             Path(config.exp_dir) / CHECKPOINTS,
-            validate=build_validation(config, self.data.held_out, self.step) if world.is_first else None,
+            validate=self._build_validation() if world.is_first else None,
             validate_every=config.validation.every_epochs,
             name_utterances=lambda entries: name_utterances(self.data.training_set, entries),
             fingerprint=self.data.fingerprint(),
             speakers=speakers_digest(self.data.training_set),
+            report_bad=partial(self.bad_utterances.add_rows, self.data.training_set.utterances),
         )
         log_run(config, self.data, self.step, self.schedule, self.sampler.micro_batch, trainable.strategy)
 
@@ -135,6 +146,14 @@ class Experiment:
             num_workers=workers_of(self.config.data.num_workers, self.world.local_size),
             pin_memory=self.device.type == "cuda",
         )
+
+    def _build_validation(self) -> Callable[[], dict[str, float]] | None:
+        """On held-out speakers all of whose audio was read once: what is bad of it shows before the first step."""
+        if self.data.held_out is None:
+            return None
+        validation, bad = build_validation(self.config, self.data.held_out, self.step)
+        self.bad_utterances.add(bad)
+        return validation
 
     def _build_sampler(self, state: dict[str, Any] | None) -> BatchSampler:
         settings = self.config.trainer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ class TrainingLoop:
         name_utterances: rows of the training set -> what to call them in a message.
         fingerprint: of the training data; a state of other data is refused.
         speakers: digest of the speakers that the classes stand for, kept with each state.
+        report_bad: given the utterances that gave no crop: row of the training set's utterances -> reason.
 
     Of several processes the first one validates and writes; history is given to it alone.
     """
@@ -58,6 +59,7 @@ class TrainingLoop:
     name_utterances: Callable[[list[int]], str]
     fingerprint: str
     speakers: str
+    report_bad: Callable[[Mapping[int, str]], object]
 
     def __post_init__(self) -> None:
         self.world = self.step.world
@@ -116,6 +118,8 @@ class TrainingLoop:
         result = self.step(batches)
         self.finished_steps += 1
         self.seconds += result.meter.seconds / self.world.size
+        if result.bad:
+            self.report_bad(result.bad)
         if result.nonfinite_entries:
             self._count_nonfinite(result.nonfinite_entries)
         else:

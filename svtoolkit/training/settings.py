@@ -43,6 +43,8 @@ def check_settings(config: TrainConfig, processes: int = 1) -> None:
             raise UserError(f"{key} is {value}, expected {smallest} or more")
     if not 0 <= config.seed <= LARGEST_SEED:
         raise UserError(f"seed is {config.seed}, expected a number from 0 to {LARGEST_SEED}")
+    if not 0 <= config.data.max_bad <= 1:
+        raise UserError(f"data.max_bad is {config.data.max_bad}, expected a share of the utterances from 0 to 1")
     for key in ("loss.shard", "trainer.sync_batch_norm"):
         if processes == 1 and reduce(getattr, key.split("."), config):
             raise UserError(f"{key}=true needs several devices, and this run has one; leave it at false")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from svtoolkit.config import TrainConfig
 from svtoolkit.crops.loader import workers_of
 from svtoolkit.crops.manifest import Manifest
+from svtoolkit.data.bad_files import BadFile
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.trials import make_trials, write_trials
 from svtoolkit.errors import UserError
@@ -54,17 +58,15 @@ class HeldOutValidation:
 
 
 def build_validation(
-    config: TrainConfig, held_out: Manifest | None, step: OptimizerStep
-) -> Callable[[], dict[str, float]] | None:
-    """Validation of the step's network as it is when this is called; None without held-out speakers."""
-    if held_out is None:
-        return None
-    validation = HeldOutValidation(
-        held_out.kaldi_dir(),
-        targets_per_speaker=config.validation.targets_per_speaker,
-        seed=config.seed,
-        folder=Path(config.exp_dir) / VALIDATION,
-    )
+    config: TrainConfig, held_out: Manifest, step: OptimizerStep
+) -> tuple[Callable[[], dict[str, float]], list[BadFile]]:
+    """Validation of the step's network as it is when this is called, and the utterances that are left out of it.
+
+    All audio is read once: what would have no embedding, or that of silence, is in no trial.
+
+    Raises:
+        UserError: what is left makes no trials.
+    """
     extractor = EmbeddingExtractor(
         step.network,
         step.front_end,
@@ -73,4 +75,18 @@ def build_validation(
         resample=config.data.resample,
         num_workers=max(1, workers_of(config.data.num_workers)),
     )
-    return lambda: validation.run(extractor)
+    utterances = list(held_out)
+    reasons = extractor.unusable(utterances)
+    kept = np.array([row for row in range(len(utterances)) if row not in reasons], dtype=np.int64)
+    if not len(kept):
+        raise UserError(
+            f"validation: no utterance of the held-out speakers can be used: {next(iter(reasons.values()))}"
+        )
+    validation = HeldOutValidation(
+        held_out.take(kept).kaldi_dir(),
+        targets_per_speaker=config.validation.targets_per_speaker,
+        seed=config.seed,
+        folder=Path(config.exp_dir) / VALIDATION,
+    )
+    bad = [BadFile(utterances[row].utterance_id, str(utterances[row].path), why) for row, why in reasons.items()]
+    return partial(validation.run, extractor), bad
