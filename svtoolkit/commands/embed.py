@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 import torch
 from tqdm import tqdm
 
 from svtoolkit.config import EmbedConfig
 from svtoolkit.data.kaldi_dir import KaldiDir
+from svtoolkit.data.validation import find_trials
 from svtoolkit.errors import UserError
 from svtoolkit.runs.provenance import write_record
 from svtoolkit.scoring.embedding_file import write_embeddings
 from svtoolkit.scoring.speaker_model import SpeakerModel
+from svtoolkit.system.output import say_next
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +55,10 @@ def run(config: EmbedConfig, command_line: str) -> int:
         "%d embeddings -> %s; %.0f s of audio in %.1f s, real-time factor %.4f",
         len(extraction.utterances), scp, extraction.audio_seconds, extraction.wall_seconds, extraction.real_time_factor,
     )  # fmt: skip
+    lists = find_trials(config.data)
+    if lists and not extraction.failures:
+        scores = str(Path(config.out).parent / "scores" / lists[0].name)
+        say_next("svt", "score", "--trials", str(lists[0]), "--embeddings", str(scp), "--out", scores)
     for utterance, reason in extraction.failures.items():
         print(f"failed: {utterance}: {reason}", file=sys.stderr)
     if extraction.failures:

@@ -71,5 +71,6 @@ def build_validation(
         channel=config.data.channel,
         resample=config.data.resample,
         num_workers=max(1, config.data.num_workers),
+        keys="data.",
     )
     return lambda: validation.run(extractor)
