@@ -47,8 +47,8 @@ class NoiseLibrary:
             if utterance.speaker not in NOISE_CATEGORIES:
                 raise UserError(
                     f"augment.noise: utterance {utterance.utterance_id!r} is of the category (speaker) "
-                    f"{utterance.speaker!r}, expected {', '.join(NOISE_CATEGORIES)}; give a data directory of noises "
-                    "that `svt prepare` made with corpus=musan or, of your own, corpus=noise"
+                    f"{utterance.speaker!r}, expected {', '.join(NOISE_CATEGORIES)}; give what "
+                    "`svt prepare corpus=musan` makes, or `svt prepare corpus=noise` of noises of your own"
                 )
         files = SoundFiles.build(utterances, "augment.noise", SHORTEST_NOISE, np.inf, jobs)
         categories = np.array([utterance.speaker for utterance in utterances])

@@ -41,7 +41,9 @@ def run(config: AverageConfig, command_line: str) -> int:
     folder = write_released(config.out or exp_dir / "model", weights, description)
     fewer = f" (all that are kept; num is {config.num})" if len(epochs) < config.num else ""
     log.info("averaged epochs %s%s -> %s", ", ".join(map(str, epochs)), fewer, folder)
-    say_next("svt", "embed", "--model", str(folder), "data=EVAL_DIR", "--out", str(exp_dir / "embeddings" / "eval"))
+    say_next(
+        "svt", "embed", "--model", str(folder), "--data", "EVAL_DIR", "--out", str(exp_dir / "embeddings" / "eval")
+    )
     return 0
 
 

@@ -71,8 +71,8 @@ def _require_plain_cosines(scores: str, settings: dict[str, Any]) -> None:
     """`svt verify` compares plain cosines, so that only their threshold makes sense in the model."""
     if settings.get("normalisation") != "none" or settings.get("subtract_mean"):
         raise UserError(
-            f"{scores}: store_threshold needs plain cosine scores (normalisation=none, no mean subtracted) "
-            "with the settings that `svt score` wrote beside them; evaluate such a file"
+            f"{scores}: store_threshold needs plain cosine scores, with the settings beside them, as "
+            "`svt score normalisation=none` writes them (no mean subtracted); evaluate such a file"
         )
 
 

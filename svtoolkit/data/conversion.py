@@ -36,6 +36,8 @@ BATCH = 32
 """Utterances handed to a process at a time."""
 AHEAD = 2
 """Batches that wait for each process: a million utterances need no thirty thousand futures."""
+AUDIO = "audio"
+"""Folder of the files."""
 CLAIM = "conversion.json"
 """What the files in the folder are like: others may not be mixed with them."""
 ORIGINS = "utt2source"
@@ -83,7 +85,8 @@ def convert_corpus(
     with explain_full_disk(target):
         target.mkdir(parents=True, exist_ok=True)
         with hold_alone(target / LOCK, busy=busy) as alone:
-            claim_folder(target / CLAIM, form, content="a conversion to")
+            is_empty = alone and not any(path.is_file() for path in (target / AUDIO).rglob("*"))
+            claim_folder(target / CLAIM, form, content="a conversion to", is_empty=is_empty)
             if alone:
                 remove_leftovers({os.path.dirname(task.target) for task in tasks})
             _drop_others(target / ORIGINS, tasks)
@@ -109,7 +112,7 @@ def _make_task(utterance: Utterance, kaldi_dir: KaldiDir, out: Path, audio_forma
     if {"", ".", ".."} & set(name.split("/")):
         raise UserError(f"utterance {utterance.utterance_id!r} of speaker {utterance.speaker!r} cannot name a file")
     end = None if utterance.whole_file else utterance.duration
-    path = os.path.join(out, "audio", f"{name}.{audio_format}")
+    path = os.path.join(out, AUDIO, f"{name}.{audio_format}")
     segment = kaldi_dir.segments.get(utterance.utterance_id)
     location = kaldi_dir.wav_scp[segment.recording if segment else utterance.utterance_id]
     audio = location if is_pipe(location) else str(utterance.path)

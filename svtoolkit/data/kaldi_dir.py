@@ -163,7 +163,7 @@ def invert(utt2spk: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _pipe_remedy(folder: Path, root: str | Path | None) -> str:
-    words = ["svt", "convert", "--source", str(folder), "--out", f"{folder}_files", "run_pipes=true"]
+    words = ["svt", "convert", "--source", str(folder), "--out", f"{folder}_files", "--run-pipes", "true"]
     words += [] if root is None else ["--root", str(root)]
     return (
         "commands of a list are never run unasked, since they may do anything; if you trust them, "

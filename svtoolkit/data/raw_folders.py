@@ -59,7 +59,7 @@ def parts_of(folder: Path) -> list[Path]:
 
 def prepare_command(source: Path, out: Path, corpus: str = "folders") -> str:
     """`svt prepare ...` that makes a data directory of recordings, as a shell takes it."""
-    words = ["svt", "prepare", f"corpus={corpus}", "--source", str(source), "--out", str(out)]
+    words = ["svt", "prepare", "--corpus", corpus, "--source", str(source), "--out", str(out)]
     return f"`{shlex.join(words)}`"
 
 
