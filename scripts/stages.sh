@@ -26,6 +26,7 @@ exp_dir=""      # where the recipe puts what it makes
 data_dirs=()    # directories of --data
 overrides=()    # Hydra overrides for svt
 help_message="" # the recipe's own part of --help
+export SVT_RECIPE=yes # whose next command the recipe runs itself
 nj=$(getconf _NPROCESSORS_ONLN || echo 1) # parallel jobs
 
 # What a recipe may set besides.
@@ -87,6 +88,12 @@ A stage that is finished and whose inputs are unchanged is skipped.
 EOF
 }
 
+# --stop_stage is --stop-stage, as in the recipes of other toolkits; the value stays as it is.
+_with_dashes() {
+    local name=${1%%=*}
+    echo "${name//_/-}${1#"$name"}"
+}
+
 whole_number() { # whole_number OPTION VALUE LEAST: prints it without leading zeros
     if ! [[ "$2" =~ ^[0-9]{1,9}$ ]] || ((10#$2 < $3)); then
         die "$1 takes a whole number of $3 or more, found '$2'"
@@ -96,9 +103,10 @@ whole_number() { # whole_number OPTION VALUE LEAST: prints it without leading ze
 
 # Reads the options above into their variables. The first --data replaces the recipe's own data_dirs.
 parse_options() {
-    local option value form given=""
+    local option value form given_as given=""
     while (($# > 0)); do
-        option=$1 form=""
+        given_as=$1 option=$1 form=""
+        [[ "$option" != --* ]] || option=$(_with_dashes "$option")
         shift
         case $option in
             -h | --help)
@@ -128,7 +136,7 @@ parse_options() {
             *) die "'$option' is neither an option nor an override (key=value, +key=value, ~key); see --help" ;;
         esac
         if [[ -z "$form" ]]; then
-            die "unknown option '$option': known are $(_list_options | sed 's/[: ].*//' | paste -sd ' ' -)"
+            die "unknown option '${given_as%%=*}': known are $(_list_options | sed 's/[: ].*//' | paste -sd ' ' -)"
         fi
         _take_option "$option" "$value"
     done
@@ -283,6 +291,46 @@ require_lines() {
     [[ -f "$1" ]] || die "$1 is missing, expected $2 lines, $3: $(_what_to_do)"
     found=$(awk 'END { print NR }' <"$1")
     ((found == $2)) || die "$1 has $found lines, expected $2, $3: $(_what_to_do)"
+}
+
+# require_split DIR: DIR holds the data directories train and eval; says how to make them of what it holds instead.
+require_split() {
+    local folder=${1%/} made parent expected="expected a folder with the data directories train/ and eval/"
+    [[ -e "$folder" ]] || die "--data $1: there is no such folder; $expected"
+    [[ -d "$folder" ]] || die "--data $1: is a file; $expected"
+    if _is_split "$folder"; then return; fi
+    folder=$(cd -- "$folder" && pwd)
+    parent=${folder%/*}
+    [[ ! -f "$folder/wav.scp" ]] || ! _is_split "$parent" ||
+        die "--data $1: is one data directory; $expected: give --data $(printf '%q' "$parent")"
+    made="${folder}_data"
+    ! _is_split "$made" ||
+        die "--data $1: holds no train/wav.scp and eval/wav.scp, but $made does: give --data $(printf '%q' "$made")"
+    die "--data $1: $expected; make them with \`$(_split_command "$folder" "$made")\` and give --data" \
+        "$(printf '%q' "$made")"
+}
+
+_is_split() { [[ -f "$1/train/wav.scp" && -f "$1/eval/wav.scp" ]]; }
+
+# _split_command DIR OUT: what makes OUT/train and OUT/eval of a data directory, or of a folder a speaker.
+_split_command() {
+    local corpus=folders source=$1 out held
+    out=$(printf '%q' "$2")
+    if [[ -d "$1/train" && -d "$1/eval" && ! -f "$1/train/wav.scp" && ! -f "$1/eval/wav.scp" ]]; then
+        printf 'svt prepare corpus=folders --source %q --out %q && ' "$1/train" "$2/train"
+        printf 'svt prepare corpus=folders --source %q --out %q draw_trials=true' "$1/eval" "$2/eval"
+        return
+    fi
+    [[ ! -f "$1/train/wav.scp" ]] || source="$1/train"
+    if [[ -f "$source/wav.scp" ]]; then
+        corpus=kaldi
+        held=$(cut -d ' ' -f 2 "$source/utt2spk" | sort -u | wc -l)
+    else
+        held=$(find -L "$source" -mindepth 1 -maxdepth 1 -type d ! -name '.*' | wc -l)
+    fi
+    held=$((held / 5)) # speakers of the evaluation
+    printf 'svt prepare corpus=%s --source %q --out %s eval_speakers=%d' "$corpus" "$source" "$out" \
+        "$((held < 2 ? 2 : held > 40 ? 40 : held))"
 }
 
 # run_logged LOG COMMAND...: output on the terminal and appended to LOG; returns the command's status (Ctrl-C: 130).

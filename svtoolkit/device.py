@@ -12,8 +12,11 @@ from svtoolkit.errors import UserError
 PRECISIONS: dict[str, torch.dtype | None] = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def choose_device(name: str) -> torch.device:
+def choose_device(name: str, key: str = "device") -> torch.device:
     """auto (CUDA where there is one), cpu, cuda or cuda:N.
+
+    Args:
+        key: that a user sets it by, for messages.
 
     Raises:
         UserError: the name is unknown, or CUDA or a GPU is asked for that is not there.
@@ -22,14 +25,14 @@ def choose_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     found = re.fullmatch("cpu|cuda(:([0-9]+))?", name)
     if found is None:
-        raise UserError(f"device is {name!r}, expected auto, cpu, cuda or cuda:N")
+        raise UserError(f"{key} is {name!r}, expected auto, cpu, cuda or cuda:N")
     if name != "cpu":
         if not torch.cuda.is_available():
-            raise UserError(f"device is {name}, but torch {torch.__version__} sees no CUDA device; use device=cpu")
+            raise UserError(f"{key} is {name}, but torch {torch.__version__} sees no CUDA device; use {key}=cpu")
         count = torch.cuda.device_count()
         if int(found[2] or 0) >= count:
             raise UserError(
-                f"device is {name}, but torch sees {count} CUDA devices; expected cuda:0 to cuda:{count - 1}"
+                f"{key} is {name}, but torch sees {count} CUDA devices; expected cuda:0 to cuda:{count - 1}"
             )
     return torch.device(name)
 

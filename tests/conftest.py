@@ -34,6 +34,7 @@ END_TO_END = {
     "recipes/test_voxceleb_recipe.py": 50,
     "recipes/test_mini_recipe.py": 40,
     "recipes/test_voxceleb_rehearsal.py": 20,
+    "recipes/test_own_data.py": 15,
     "scripts/test_setup.py": 25,
     "commands/test_multirun.py": 15,
     "distributed/test_sharded_head_training.py": 15,

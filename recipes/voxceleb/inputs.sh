@@ -205,7 +205,7 @@ score_and_evaluate() {
     fi
     svt score --trials "$trials" --embeddings "$system/embeddings/vox1.scp" --out "$scores" \
         --utt2spk "$data/vox1/utt2spk" "${of_scores[@]}"
-    require_lines "$scores" "$(wc -l <"$trials")" "scores of $evaluation"
+    require_lines "$scores" "$(grep -c '[^[:space:]]' "$trials")" "scores of $evaluation"
     svt evaluate --scores "$scores" --trials "$trials" --utt2spk "$data/vox1/utt2spk" --name "$name" \
         "${of_evaluation[@]}" "${evaluate[@]}"
 }

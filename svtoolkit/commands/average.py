@@ -17,6 +17,7 @@ from svtoolkit.runs.epoch_weights import choose_epochs, load_epoch_weights, weig
 from svtoolkit.runs.exp_dir import CHECKPOINTS, CONFIG, LOGS
 from svtoolkit.runs.provenance import read_record
 from svtoolkit.runs.run_history import read_history
+from svtoolkit.system.output import say_next
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,9 @@ def run(config: AverageConfig, command_line: str) -> int:
     folder = write_released(config.out or exp_dir / "model", weights, description)
     fewer = f" (all that are kept; num is {config.num})" if len(epochs) < config.num else ""
     log.info("averaged epochs %s%s -> %s", ", ".join(map(str, epochs)), fewer, folder)
+    say_next(
+        "svt", "embed", "--model", str(folder), "--data", "EVAL_DIR", "--out", str(exp_dir / "embeddings" / "eval")
+    )
     return 0
 
 

@@ -15,12 +15,14 @@ from svtoolkit import __version__
 from svtoolkit.checkpoints.released import WEIGHTS
 from svtoolkit.config import EmbedConfig
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
+from svtoolkit.data.validation import find_trials
 from svtoolkit.errors import UserError
 from svtoolkit.runs.provenance import write_record
 from svtoolkit.scoring.embedding_file import write_embeddings
 from svtoolkit.scoring.embedding_parts import digest_of, resumable_parts
 from svtoolkit.scoring.speaker_model import SpeakerModel
 from svtoolkit.system.checksum import hash_file
+from svtoolkit.system.output import say_next
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +64,10 @@ def run(config: EmbedConfig, command_line: str) -> int:
         "%d embeddings -> %s; %.0f s of audio in %.1f s, real-time factor %.4f",
         len(names), scp, parts.audio_seconds, parts.wall_seconds, parts.wall_seconds / parts.audio_seconds,
     )  # fmt: skip
+    lists = find_trials(config.data)
+    if lists and not failures:
+        scores = str(Path(config.out).parent / "scores" / lists[0].name)
+        say_next("svt", "score", "--trials", str(lists[0]), "--embeddings", str(scp), "--out", scores)
     for utterance, reason in failures.items():
         print(f"failed: {utterance}: {reason}", file=sys.stderr)
     if failures:

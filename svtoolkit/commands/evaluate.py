@@ -13,9 +13,10 @@ from svtoolkit.data.kaldi_dir import read_utt2spk
 from svtoolkit.data.trials import hash_trials, read_trials
 from svtoolkit.errors import UserError
 from svtoolkit.runs.provenance import read_record
-from svtoolkit.scoring.evaluation import evaluate_scores
+from svtoolkit.scoring.evaluation import evaluate_scores, judge_eer
 from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.checksum import hash_file
+from svtoolkit.system.output import say_next
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,10 @@ def run(config: EvaluateConfig, command_line: str) -> int:
     if config.store_threshold is not None:
         _store_threshold(config.store_threshold, result)
     log.info("%s", _sentence(result))
+    if remark := judge_eer(result):
+        log.warning("%s, %s: %s", result["evaluation"], result["scores"], remark)
+    written = config.out or f"{config.scores}.json"
+    say_next("svt", "report", "--results", written, "--out", str(Path(written).parent / "report"))
     return 0
 
 
@@ -66,8 +71,8 @@ def _require_plain_cosines(scores: str, settings: dict[str, Any]) -> None:
     """`svt verify` compares plain cosines, so that only their threshold makes sense in the model."""
     if settings.get("normalisation") != "none" or settings.get("subtract_mean"):
         raise UserError(
-            f"{scores}: store_threshold needs plain cosine scores (normalisation=none, no mean subtracted) "
-            "with the settings that `svt score` wrote beside them; evaluate such a file"
+            f"{scores}: store_threshold needs plain cosine scores, with the settings beside them, as "
+            "`svt score normalisation=none` writes them (no mean subtracted); evaluate such a file"
         )
 
 

@@ -180,4 +180,7 @@ def _write(folder: Path, kaldi_dir: KaldiDir, lists: Mapping[str, Trials], broug
 
 
 def _draw_trials(config: PrepareConfig, kaldi_dir: KaldiDir) -> Trials:
-    return make_trials(kaldi_dir.spk2utt, seed=config.seed, targets_per_speaker=config.targets_per_speaker)
+    try:
+        return make_trials(kaldi_dir.spk2utt, seed=config.seed, targets_per_speaker=config.targets_per_speaker)
+    except UserError as error:
+        raise UserError(f"{' '.join(config.source) or config.corpus}: no trials can be drawn: {error}") from error

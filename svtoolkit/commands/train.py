@@ -7,6 +7,7 @@ from pathlib import Path
 
 from svtoolkit.config import TrainConfig
 from svtoolkit.runs.provenance import RUN_RECORD, append_command
+from svtoolkit.system.output import say_next
 from svtoolkit.training.launch import launch
 
 log = logging.getLogger(__name__)
@@ -26,6 +27,7 @@ def run(config: TrainConfig, command_line: str) -> int:
     append_command(Path(config.exp_dir) / RUN_RECORD, command_line)
     if stopped_by is None:
         log.info("finished: %s", config.exp_dir)
+        say_next("svt", "average", config.exp_dir)
         return 0
     log.info("stopped by signal %d, state saved; the same command resumes from here", stopped_by)
     return 128 + stopped_by

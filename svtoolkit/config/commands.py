@@ -28,7 +28,8 @@ class PrepareConfig:
 
     corpus: str = setting(
         REQUIRED,
-        "synthetic, kaldi, folders (one a speaker), librispeech, voxceleb1, voxceleb2, musan, rirs_noises, cnceleb",
+        "synthetic, kaldi, folders (one a speaker), librispeech, voxceleb1, voxceleb2, musan, rirs_noises, cnceleb, "
+        "noise and rirs (files of your own)",
     )
     source: list[str] = setting([], "folder(s) of the corpus; several kaldi directories are joined; synthetic: none")
     out: str = setting(REQUIRED, "data directory to write; with a split: parent of train/ and eval/")
@@ -97,6 +98,9 @@ class ConvertConfig:
     format: str = setting("flac", "flac or wav")
     sample_rate: int = setting(16000, "Hz of the files; audio of another rate is converted")
     channel: int | None = setting(None, "channel of multi-channel files, counted from 0; null: such files are bad")
+    run_pipes: bool = setting(
+        False, "run the piped commands of wav.scp (`sox ... |`), with bash, in root; false: they are an error"
+    )
     jobs: int = setting(1, "processes")
     max_bad: float = setting(0.001, MAX_BAD)
 
@@ -155,14 +159,17 @@ class EmbedConfig:
 class ScoreConfig:
     """`svt score`: scores of trials, `enrol test score` a line."""
 
-    trials: str = setting(REQUIRED, "`enrol test target|nontarget`")
+    trials: str = setting(REQUIRED, "`enrol test target|nontarget`, `1 enrol test` or `enrol test 1`")
     embeddings: str = setting(REQUIRED, "scp of svt embed")
     out: str = setting(REQUIRED, "score file; its settings go to <out>.yaml")
     normalisation: str = setting("none", "none (cosine), s-norm or as-norm")
     cohort: str | None = setting(None, "scp of the cohort's embeddings (usually the training set's)")
     cohort_utt2spk: str | None = setting(None, "speakers of the cohort: one mean vector each")
     utt2spk: str | None = setting(None, "speakers of the trials: refused where they overlap the cohort's")
-    top_n: int = setting(300, "as-norm: closest cohort speakers taken; an error where the cohort has fewer")
+    top_n: int | None = setting(
+        None,
+        "as-norm: closest cohort speakers taken, an error if the cohort has fewer; null: 300, or all of a smaller one",
+    )
     subtract_mean: bool = setting(False, "subtract the mean embedding of the cohort first")
     allow_missing: bool = setting(False, "leave out trials whose embedding is missing instead of stopping")
 
@@ -171,7 +178,7 @@ class ScoreConfig:
 class EvaluateConfig:
     """`svt evaluate`: EER, minDCF, Cllr, minCllr and a bootstrap interval of a score file."""
 
-    scores: str = setting(REQUIRED, "score file")
+    scores: str = setting(REQUIRED, "score file, `enrol test score` or `enrol test score target|nontarget`")
     trials: str = setting(REQUIRED, "trial list of the score file")
     out: str | None = setting(None, "result file; null: <scores>.json")
     name: str | None = setting(None, "name of the evaluation in the report; null: that of the score file's folder")

@@ -221,7 +221,12 @@ class AugmentConfig:
 class ValidationConfig:
     """Training speakers held out of training and scored on fixed trials; never the evaluation set."""
 
-    speakers: int = setting(20, "held-out speakers (drawn by the seed of those with two utterances); 0: no validation")
+    speakers: int | None = setting(
+        None,
+        "held-out speakers (drawn by the seed of those with two utterances); 0: no validation; null: max_speakers, "
+        "or a fifth of all speakers where that is fewer",
+    )
+    max_speakers: int = setting(20, "most speakers that are held out where speakers is null")
     targets_per_speaker: int = setting(10, "most target trials of one speaker; as many non-target trials are drawn")
     every_epochs: int = setting(1, "epochs from one validation to the next")
 

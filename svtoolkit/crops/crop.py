@@ -173,6 +173,7 @@ class CropDataset(Dataset[Crop]):
             duration=min(wanted, available),
             channel=self.channel,
             resample=self.resample,
+            keys="data.",
         )
         if not len(samples):
             raise UserError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,8 +23,9 @@ from svtoolkit.crops.loader import workers_of
 from svtoolkit.crops.manifest import Manifest
 from svtoolkit.crops.sampler import Windows
 from svtoolkit.crops.training_set import TrainingSet, leave_out_bad
+from svtoolkit.data.raw_folders import refuse_other_folders
 from svtoolkit.data.shard_index import read_checksums
-from svtoolkit.data.splitting import draw_eval_speakers
+from svtoolkit.data.splitting import draw_eval_speakers, fitting_eval_speakers
 from svtoolkit.errors import UserError
 from svtoolkit.features import FrontEnd
 
@@ -104,8 +106,8 @@ class TrainingData:
 
     def announce(self) -> None:
         """Log the sizes of the training set and the changes of its crops."""
-        data, held_out = self.training_set, self.config.validation.speakers
-        held = f", {held_out} more held out for validation" if held_out else ""
+        data = self.training_set
+        held = f", {len(self.held_out.speakers)} more held out for validation" if self.held_out else ""
         log.info(
             "%d utterances, %.2f h; %d speakers x %d speeds = %d classes%s",
             len(data.utterances), data.seconds.sum() / 3600,
@@ -137,11 +139,13 @@ class TrainingData:
             configure_remote(RemoteShards(data.cache_dir, int(data.cache_gib * 2**30), checksums))
 
     def _split(self, manifest: Manifest) -> tuple[Manifest, Manifest | None]:
-        speakers = self.config.validation.speakers
+        counts, speakers = manifest.utterance_counts(), self.config.validation.speakers
+        if speakers is None:
+            speakers = _hold_out(counts, self.config.validation.max_speakers)
         if not speakers:
             return manifest, None
         try:
-            chosen = draw_eval_speakers(manifest.utterance_counts(), eval_speakers=speakers, seed=self.config.seed)
+            chosen = draw_eval_speakers(counts, eval_speakers=speakers, seed=self.config.seed)
             return manifest.of_speakers(chosen)
         except UserError as error:
             raise UserError(f"validation.speakers is {speakers}: {error} (0: no validation)") from error
@@ -150,9 +154,31 @@ class TrainingData:
         augment = self.config.augment
         if augment.device not in AUGMENTATION_DEVICES:
             raise UserError(f"augment.device is {augment.device!r}, expected one of {', '.join(AUGMENTATION_DEVICES)}")
-        noises = self._library(NoiseLibrary, augment.noise)
-        rirs = self._library(ImpulseLibrary, augment.reverberation)
+        noises = self._library(NoiseLibrary, augment.noise, "noise")
+        rirs = self._library(ImpulseLibrary, augment.reverberation, "rirs")
         return build_augmenter(augment, noises, rirs, sample_rate=self.config.features.sample_rate, added=augment.added)
 
-    def _library(self, kind: type[Library], path: str | None) -> Library | None:
-        return None if path is None else kind.build(Manifest.read(path, self.config.data.root), jobs=self._jobs)
+    def _library(self, kind: type[Library], path: str | None, corpus: str) -> Library | None:
+        """Of the data directory at ``path``; ``corpus`` of ``svt prepare`` makes one of plain recordings."""
+        if path is None:
+            return None
+        refuse_other_folders(Path(path), corpus)
+        return kind.build(Manifest.read(path, self.config.data.root), jobs=self._jobs)
+
+
+def _hold_out(counts: Mapping[str, int], most: int) -> int:
+    """How many speakers are held out where no number is given; the log says where they are fewer than ``most``."""
+    fitting = fitting_eval_speakers(counts, most)
+    if not fitting:
+        log.info(
+            "no speaker is held out for validation: a fifth of %d speakers, of those with two utterances, is less than "
+            "the two that trials need; validation.speakers=2 holds out two",
+            len(counts),
+        )
+    elif fitting < most:
+        log.info(
+            "%d speakers are held out for validation instead of %d: a fifth of %d at most, with two utterances each; "
+            "validation.speakers=N holds out N",
+            fitting, most, len(counts),
+        )  # fmt: skip
+    return fitting

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ import soundfile
 
 from svtoolkit.audio.files import read_audio
 from svtoolkit.audio.pcm16 import SUBTYPE, encode_pcm16
+from svtoolkit.audio.pipes import is_pipe, read_pipe
 from svtoolkit.config import ConvertConfig
 from svtoolkit.data.bad_files import BadFile
 from svtoolkit.errors import UserError
@@ -61,14 +63,7 @@ def _convert(task: Task, form: ConvertConfig, write: Write) -> Outcome:
     if seconds is not None and not _is_newer(task.source, task.target):
         return Converted(task.utterance_id, seconds)
     try:
-        samples = read_audio(
-            task.source,
-            sample_rate=form.sample_rate,
-            start=task.start,
-            duration=task.duration,
-            channel=form.channel,
-            resample=True,
-        )
+        samples = _read(task, form)
     except UserError as error:
         return BadFile(task.utterance_id, task.source, str(error))
     if not len(samples) or not np.isfinite(samples).all():
@@ -76,6 +71,16 @@ def _convert(task: Task, form: ConvertConfig, write: Write) -> Outcome:
         return BadFile(task.utterance_id, task.source, f"{task.source}: {found}; re-create the file or drop it")
     write(task.target, encode_pcm16(samples, form.sample_rate, form.format))
     return Converted(task.utterance_id, len(samples) / form.sample_rate)
+
+
+def _read(task: Task, form: ConvertConfig) -> np.ndarray:
+    if is_pipe(task.source):
+        read: Callable[..., np.ndarray] = partial(read_pipe, folder=form.root)
+    else:
+        read = partial(read_audio, resample=True)
+    return read(
+        task.source, sample_rate=form.sample_rate, start=task.start, duration=task.duration, channel=form.channel
+    )
 
 
 def _measure(path: str, form: ConvertConfig) -> float | None:

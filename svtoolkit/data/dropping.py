@@ -11,7 +11,7 @@ from svtoolkit.data.bad_files import BadFile, BadFiles, read_bad_files, write_ba
 from svtoolkit.data.kaldi_dir import KaldiDir, further_tables, invert, parse_tables
 from svtoolkit.data.repair import choose_dropped
 from svtoolkit.data.tables import read_table, write_table
-from svtoolkit.data.trials import parse_trial, trial_lines
+from svtoolkit.data.trials import parse_trials
 from svtoolkit.data.validation import Validation, find_trials
 
 AUDIO_FAULTS = frozenset(
@@ -46,8 +46,8 @@ def drop_bad_audio(
     tried = {
         utterance
         for file in find_trials(folder)
-        for _, line in trial_lines(file)
-        if (trial := parse_trial(line))
+        for _, _, trial in parse_trials(file)
+        if not isinstance(trial, str)
         for utterance in trial[:2]
     }
     faults = [fault for fault in validation.faults if fault.code in AUDIO_FAULTS]

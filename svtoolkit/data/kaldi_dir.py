@@ -2,17 +2,21 @@
 
 Contract: https://kaldi-asr.org/doc/data_prep.html. Every table is `key value...`, one entry a line, sorted in C
 locale, keys unique, UTF-8. Two differences from Kaldi, both on purpose: a wav.scp entry is a file, never a piped
-command (a pipe cannot be sought and runs whatever the list says), and relative paths are taken from a root.
+command (a pipe cannot be sought and runs whatever the list says; `svt convert` makes files of them where it is asked
+to), and relative paths are taken from a root.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from svtoolkit.audio.pipes import is_pipe
 from svtoolkit.audio.shards.location import format_location
 from svtoolkit.data.audio_table import choose_audio_table, make_absolute, resolve, shard_base
+from svtoolkit.data.raw_folders import refuse_other_folders
 from svtoolkit.data.shard_index import INDEX, parse_shard_index
 from svtoolkit.data.tables import (
     MISSING_TABLE,
@@ -29,10 +33,8 @@ from svtoolkit.errors import UserError
 COLUMNS: dict[str, int | None] = {"wav.scp": None, INDEX: 2, "utt2spk": 2, "segments": 4, "utt2dur": 2}
 """Columns of each table, key included; None: the rest of the line is one value."""
 
-PIPE_REMEDY = (
-    "piped commands are not run: they cannot be read by slice and would execute whatever the list holds; "
-    "write the audio to files once and list those"
-)
+PIPE = "pipe"
+"""Code of the fault that an entry of wav.scp is a command."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,9 @@ class KaldiDir:
     root: Path = Path()
 
     @classmethod
-    def read(cls, path: str | Path, root: str | Path | None = None, source: str | None = None) -> KaldiDir:
+    def read(
+        cls, path: str | Path, root: str | Path | None = None, source: str | None = None, *, pipes: bool = False
+    ) -> KaldiDir:
         """Read a data directory, refusing the first fault of its tables (audio is not opened).
 
         Args:
@@ -80,12 +84,14 @@ class KaldiDir:
             root: folder that relative paths are taken from; if None the working directory, of shards the data
                 directory. Of shards it may be a URL.
             source: files or shards; None: files where there is wav.scp, else shards.
+            pipes: let piped commands stand in wav.scp, for a caller that runs them.
 
         Raises:
             UserError: a table is missing or malformed; the sentence names file, line and remedy.
         """
         tables = parse_tables(path, root, source)
-        fatal = [fault for fault in tables.faults if fault.code not in ("unsorted", "no-spk2utt")]
+        harmless = ("unsorted", "no-spk2utt", *([PIPE] if pipes else []))
+        fatal = [fault for fault in tables.faults if fault.code not in harmless]
         if fatal:
             more = f" ({len(fatal) - 1} more; `svt validate {path}` lists all)" if len(fatal) > 1 else ""
             raise UserError(f"{Path(path)}/{fatal[0]}{more}")
@@ -156,6 +162,15 @@ def invert(utt2spk: Mapping[str, str]) -> dict[str, list[str]]:
     return spk2utt
 
 
+def _pipe_remedy(folder: Path, root: str | Path | None) -> str:
+    words = ["svt", "convert", "--source", str(folder), "--out", f"{folder}_files", "--run-pipes", "true"]
+    words += [] if root is None else ["--root", str(root)]
+    return (
+        "commands of a list are never run unasked, since they may do anything; if you trust them, "
+        f"`{shlex.join(words)}` runs each once and writes files"
+    )
+
+
 def read_utt2spk(path: str | Path) -> dict[str, str]:
     """Read one utt2spk file: utterance id -> speaker id.
 
@@ -212,6 +227,7 @@ def parse_tables(path: str | Path, root: str | Path | None = None, source: str |
         UserError: there is no such folder.
     """
     folder = Path(path)
+    refuse_other_folders(folder)
     if not folder.is_dir():
         raise UserError(f"{folder}: there is no such data directory; expected a folder with wav.scp and utt2spk")
     audio_table = choose_audio_table(folder, source)
@@ -243,9 +259,9 @@ def parse_tables(path: str | Path, root: str | Path | None = None, source: str |
     lines = {name: {key: line for key, (line, _) in table.items()} for name, table in raw.items()}
     tables = Tables(kaldi_dir, faults, lines, audio_table)
     for recording, location in kaldi_dir.wav_scp.items():
-        if location.endswith("|") or location.startswith("|"):
+        if is_pipe(location):
             where = tables.where(audio_table, recording)
-            faults.append(Fault("pipe", where, f"{location!r} is a command; {PIPE_REMEDY}", recording))
+            faults.append(Fault(PIPE, where, f"{location!r} is a command; {_pipe_remedy(folder, root)}", recording))
     if not any(fault.code == MISSING_TABLE for fault in faults):  # of which every utterance would be a fault
         faults += _cross_check(tables, not is_sharded and (folder / "segments").is_file())
     faults += _check_spk2utt(folder / "spk2utt", kaldi_dir.utt2spk)

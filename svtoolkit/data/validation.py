@@ -14,11 +14,11 @@ from typing import Any
 
 from svtoolkit.config import ValidateConfig
 from svtoolkit.data.audio_survey import SILENCE_DBFS, Extent, Survey, survey_recording
-from svtoolkit.data.kaldi_dir import KaldiDir, Tables, parse_tables
+from svtoolkit.data.kaldi_dir import PIPE, KaldiDir, Tables, parse_tables
 from svtoolkit.data.shard_index import INDEX
 from svtoolkit.data.shard_verification import verify_shards
 from svtoolkit.data.tables import Fault, Segment, read_table
-from svtoolkit.data.trials import TRIAL_FORM, parse_trial, trial_lines
+from svtoolkit.data.trials import parse_trials
 from svtoolkit.errors import UserError
 from svtoolkit.system.threads import map_in_order
 
@@ -121,7 +121,7 @@ class AudioChecks:
 
     def run(self, jobs: int, progress: Callable[[int], object] | None) -> None:
         kaldi_dir = self.tables.kaldi_dir
-        piped = {fault.utterance for fault in self.tables.faults if fault.code == "pipe"}
+        piped = {fault.utterance for fault in self.tables.faults if fault.code == PIPE}
         recordings = [recording for recording in sorted(kaldi_dir.wav_scp) if recording not in piped]
         stretches = self._stretches()
 
@@ -238,11 +238,10 @@ def _check_trials(path: Path, utt2spk: Mapping[str, str]) -> list[Fault]:
     faults: list[Fault] = []
     classes: Counter[bool] = Counter()
     unknown: set[str] = set()
-    for number, line in trial_lines(path):
+    for number, line, trial in parse_trials(path):
         where = f"{path.name}:{number}"
-        trial = parse_trial(line)
-        if trial is None:
-            faults.append(Fault("malformed-trial", where, f"found {line!r}, expected {TRIAL_FORM}"))
+        if isinstance(trial, str):
+            faults.append(Fault("malformed-trial", where, trial))
             continue
         enrol, test, target = trial
         classes[target] += 1

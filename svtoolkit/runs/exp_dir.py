@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import yaml
 from svtoolkit.config import TrainConfig
 from svtoolkit.errors import UserError
 from svtoolkit.runs.full_state import list_states, load_latest_state
-from svtoolkit.runs.history import History
+from svtoolkit.runs.history import HISTORY, History
 from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.output_folder import hold_alone
 
@@ -94,6 +95,40 @@ def alone_in(logs: Path) -> Iterator[None]:
     """
     with _log_file(logs), hold_alone(logs / LOCK, busy=f"{logs.parent}: {BUSY}"):
         yield
+
+
+@contextmanager
+def nothing_left_of_a_failed_start(exp_dir: Path) -> Iterator[None]:
+    """If the block fails before the first step of a run in a new or empty folder, that folder is as it was before.
+
+    A folder that another run has taken meanwhile stays, and one where it cannot be told (a file system without locks).
+    """
+    was_empty = not exp_dir.exists() or (exp_dir.is_dir() and not any(exp_dir.iterdir()))
+    missing = [folder for folder in (exp_dir, *exp_dir.parents) if not folder.exists()]
+    try:
+        yield
+    except BaseException:
+        if was_empty and exp_dir.is_dir():
+            with suppress(UserError, OSError):
+                _remove_start(exp_dir, missing)
+        raise
+
+
+def _remove_start(exp_dir: Path, missing: Sequence[Path]) -> None:
+    """Delete what a start wrote, then the folders that were not there, innermost first."""
+    logs = exp_dir / LOGS
+    if logs.is_dir():
+        with hold_alone(logs / LOCK, busy=f"{exp_dir}: {BUSY}") as alone:
+            history = logs / HISTORY
+            if not alone or list_states(exp_dir / CHECKPOINTS) or (history.is_file() and history.stat().st_size):
+                return
+            for path in (exp_dir / CONFIG, exp_dir / CHECKPOINTS, exp_dir / VALIDATION, logs):
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
+    for folder in missing:
+        folder.rmdir()
 
 
 @contextmanager

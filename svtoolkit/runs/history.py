@@ -18,6 +18,8 @@ from svtoolkit.system.atomic import atomic_write
 
 log = logging.getLogger(__name__)
 
+HISTORY = "history.jsonl"
+
 
 class History:
     """logs/history.jsonl and logs/tensorboard of a run.
@@ -32,7 +34,7 @@ class History:
     """
 
     def __init__(self, folder: str | Path, *, resume_step: int) -> None:
-        self.path = Path(folder) / "history.jsonl"
+        self.path = Path(folder) / HISTORY
         before = read_history(self.path) if self.path.is_file() else []
         self.records = [record for record in before if record.get("step", 0) <= resume_step]
         if resume_step and not self.records:

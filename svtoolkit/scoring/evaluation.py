@@ -18,6 +18,31 @@ PRIORS = (0.01, 0.05)
 """Target priors of the reported minDCF."""
 
 
+CHANCE = 0.05
+"""An EER this near to one half is that of scores drawn by lot."""
+
+
+def judge_eer(result: Mapping[str, Any]) -> str | None:
+    """A sentence about an equal error rate that cannot be used as it is; None where there is nothing to say.
+
+    Args:
+        result: with ``eer`` and, where there is one, ``eer_interval``, as ``evaluate_scores`` returns them.
+    """
+    eer = result["eer"]
+    low, high = result.get("eer_interval") or (None, None)
+    in_words = f"an EER of {100 * eer:.2f} %"
+    if abs(eer - 0.5) <= CHANCE:
+        return (
+            f"{in_words} is chance: the scores say nothing of the speakers; train longer, or look whether audio, "
+            "utt2spk and trials belong together"
+        )
+    if eer > 0.5:
+        return f"{in_words} is worse than chance: scores or labels are the wrong way round; a higher score means target"
+    if low is not None and high is not None and low <= 0.5 <= high:
+        return f"{in_words} cannot be told from chance, 50 %, by so few speakers: evaluate on more of them"
+    return None
+
+
 def scored_part(trials: Trials, scores_path: str) -> Trials:
     """The trials of a list for which a score file has scores."""
     enrol, test, _ = read_scores(scores_path)
@@ -55,6 +80,13 @@ def evaluate_scores(
         UserError: scores and list do not fit each other, one class is empty.
     """
     kept = scored_part(trials, scores_path) if allow_missing else trials
+    targets = int(np.count_nonzero(kept.target))
+    if targets in (0, len(kept)):
+        name, other = ("target", "nontarget") if targets else ("nontarget", "target")
+        raise UserError(
+            f"{scores_path}: all {len(kept)} trials are {name} trials; an error rate needs both kinds: add {other} "
+            f"trials to the list, {'of two speakers' if targets else 'of two utterances of one speaker'}, and score it"
+        )
     scores = align_scores(kept, scores_path)
     rates = error_rates(scores, kept.target)
     eer, threshold = eer_from_rates(rates)
@@ -73,7 +105,7 @@ def evaluate_scores(
         "cllr": cllr(scores, kept.target),
         "min_cllr": min_cllr(scores, kept.target),
         "trials": len(kept),
-        "targets": int(np.count_nonzero(kept.target)),
+        "targets": targets,
         "nontargets": int(np.count_nonzero(~kept.target)),
         "missing": len(trials) - len(kept),
     }

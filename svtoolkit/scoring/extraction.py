@@ -77,7 +77,7 @@ class EmbeddingExtractor:
         network: (batch, frames, bins) -> (batch, embedding_dim); put into eval mode while it extracts.
         front_end: of ``svtoolkit.features.build_front_end``.
         precision: fp32, bf16 or fp16.
-        channel, resample: as for ``read_audio``.
+        channel, resample, keys: as for ``read_audio``.
         batch_seconds: audio in a batch at most; a longer recording goes in stretches of so many seconds, to the same
             embedding, where the network is a chain of convolutions (``svtoolkit.models.stretches``).
         batch_size: utterances in a batch at most, all of equal length.
@@ -97,6 +97,7 @@ class EmbeddingExtractor:
     batch_seconds: float = 120.0
     batch_size: int = 32
     num_workers: int = 1
+    keys: str = ""
 
     def __post_init__(self) -> None:
         if self.batch_size < 1 or self.num_workers < 0:
@@ -217,6 +218,7 @@ class EmbeddingExtractor:
                 duration=None if utterance.whole_file else utterance.duration,
                 channel=self.channel,
                 resample=self.resample,
+                keys=self.keys,
             )
         except UserError as error:
             return str(error)

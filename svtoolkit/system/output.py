@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+log = logging.getLogger(__name__)
+
+IN_RECIPE = "SVT_RECIPE"
+"""Variable of the environment that scripts/stages.sh sets."""
 
 
 @contextmanager
@@ -22,6 +29,12 @@ def log_to_stdout(form: str = "%(message)s") -> Iterator[None]:
     finally:
         root.removeHandler(handler)
         ours.setLevel(before)
+
+
+def say_next(*words: str) -> None:
+    """Log the command that usually follows, as a shell takes it; not in a recipe, which runs it by itself."""
+    if not os.environ.get(IN_RECIPE):
+        log.info("next: %s", shlex.join(words))
 
 
 class StdoutHandler(logging.StreamHandler):

@@ -91,7 +91,7 @@ class Experiment:
         self.config = config
         self.world = world
         settings = config.trainer
-        self.device = choose_device(settings.device) if world.size == 1 else world.device
+        self.device = choose_device(settings.device, "trainer.device") if world.size == 1 else world.device
         autocast(self.device, settings.precision)  # refuses an unknown precision before any work
         start = read_start(config) if state is None else None
         self.data = TrainingData(config)

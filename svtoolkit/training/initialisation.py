@@ -114,9 +114,10 @@ def choose_classes(start: Start, config: TrainConfig, training_set: TrainingSet)
         return start
     origin = Path(str(config.init_from))
     if start.speakers != speakers_digest(training_set):
+        held_out = config.validation.speakers
         raise UserError(
             f"{origin}: its head is of other training speakers than data.train={config.data.train} "
-            f"with validation.speakers={config.validation.speakers} and seed={config.seed}; "
+            f"with validation.speakers={'null' if held_out is None else held_out} and seed={config.seed}; "
             "give the same, or use init_head=new"
         )
     if config.init_head == "keep":

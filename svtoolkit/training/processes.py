@@ -66,7 +66,7 @@ def device_of(name: str, rank: Rank) -> torch.device:
     Raises:
         UserError: a single GPU for several processes, or fewer GPUs than processes.
     """
-    device = choose_device(name)
+    device = choose_device(name, "trainer.device")
     if device.type == "cpu":
         return device
     if device.index is not None:

@@ -16,6 +16,7 @@ _SMALLEST = {
     "data.num_workers": 0,
     "data.shuffle_shards": 1,
     "validation.speakers": 0,
+    "validation.max_speakers": 2,
     "validation.every_epochs": 1,
     "trainer.devices": 1,
     "trainer.epochs": 1,
@@ -41,6 +42,8 @@ def check_settings(config: TrainConfig, processes: int = 1) -> None:
         value = reduce(getattr, key.split("."), config)
         if value is not None and value < smallest:  # type: ignore[operator]
             raise UserError(f"{key} is {value}, expected {smallest} or more")
+    if config.validation.speakers == 1:
+        raise UserError("validation.speakers is 1, expected 2 or more, whose trials can be drawn, or 0: no validation")
     if not 0 <= config.seed <= LARGEST_SEED:
         raise UserError(f"seed is {config.seed}, expected a number from 0 to {LARGEST_SEED}")
     if not 0 <= config.data.max_bad <= 1:

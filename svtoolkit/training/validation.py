@@ -74,6 +74,7 @@ def build_validation(
         channel=config.data.channel,
         resample=config.data.resample,
         num_workers=max(1, workers_of(config.data.num_workers)),
+        keys="data.",
     )
     utterances = list(held_out)
     reasons = extractor.unusable(utterances)

@@ -62,7 +62,34 @@ def test_the_result_is_written_beside_the_scores_and_said(scored, capsys):
     assert 0 < result["min_cllr"] < result["cllr"]
     out = capsys.readouterr().out
     assert out.startswith("set, scores: EER 25.00 %, minDCF(0.01) 0.2500, minDCF(0.05) 0.2500, Cllr ")
-    assert out.endswith(f"threshold {result['eer_threshold']:.4f}, 8 trials, 0 missing\n")
+    assert f"threshold {result['eer_threshold']:.4f}, 8 trials, 0 missing\n" in out
+
+
+def test_scores_that_say_nothing_are_spoken_of(scored, capsys):
+    lines = (scored / "scores").read_text().splitlines()
+    (scored / "scores").write_text("".join(f"{line.rsplit(' ', 1)[0]} 0.5\n" for line in lines))
+    assert evaluate(scored) == 0
+    assert (
+        "set, scores: an EER of 50.00 % is chance: the scores say nothing of the speakers;" in capsys.readouterr().out
+    )
+
+
+def test_score_files_with_labels_and_lists_with_digits(scored):
+    """As WeSpeaker writes them."""
+    assert evaluate(scored) == 0
+    plain = result_of(scored / "scores.json")
+    labels = [line.split()[2] for line in TRIALS.splitlines()]
+    lines = (scored / "scores").read_text().splitlines()
+    (scored / "scores").write_text("".join(f"{line} {label}\n" for line, label in zip(lines, labels, strict=True)))
+    pairs = [line.rsplit(" ", 1)[0] for line in TRIALS.splitlines()]
+    digits = [int(label == "target") for label in labels]
+    (scored / "trials").write_text("".join(f"{digit} {pair}\n" for digit, pair in zip(digits, pairs, strict=True)))
+    assert evaluate(scored) == 0
+    other = result_of(scored / "scores.json")
+    changed = {"trials_sha256", "scores_sha256"}
+    assert {key: value for key, value in other.items() if key not in changed} == {
+        key: value for key, value in plain.items() if key not in changed
+    }
 
 
 def test_where_it_comes_from(scored):

@@ -317,7 +317,7 @@ def test_a_folder_that_cannot_be_written_to(tmp_path, folders, capsys):
     ("words", "message"),
     [
         (["corpus=voxceleb3"], "there is no corpus 'voxceleb3'; did you mean 'voxceleb2'? (all: synthetic, "
-         "kaldi, folders, librispeech, musan, rirs_noises, voxceleb1, voxceleb2, cnceleb)"),
+         "kaldi, folders, librispeech, musan, rirs_noises, noise, rirs, voxceleb1, voxceleb2, cnceleb)"),
         (["corpus=voxceleb1", "source=[a]", "part=train"], "part is 'train', expected one of all, dev, test"),
         (["corpus=musan", "source=[a]", "part=dev"],
          "part: for corpus=voxceleb1|voxceleb2|cnceleb only; leave it out"),

@@ -152,7 +152,7 @@ def test_bitsandbytes_would_undo_the_memory_layout(bitsandbytes, caplog):
     with pytest.raises(UserError) as caught:
         build("sgd_8bit", "bitsandbytes", parameters)
     assert (
-        "but it makes parameters contiguous and trainer.channels_last is true; set trainer.channels_last=false, or set"
+        "but it makes parameters contiguous and trainer.channels_last is true; set trainer.channels_last=false (svt "
     ) in str(caught.value)
     step(build("sgd_8bit", "torch", parameters), parameters, range(1))
     assert not parameters[0].is_contiguous()

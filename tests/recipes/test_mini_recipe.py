@@ -159,7 +159,7 @@ def relative_copy(line: str, target: Path, root: Path) -> str:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--data", "nowhere"], "nowhere/train/wav.scp"),
+        (["--data", "nowhere"], "--data nowhere: there is no such folder; expected a folder with the data directories"),
         (["--colour", "red"], "unknown option '--colour'"),
         (["--stage", "two"], "--stage takes a whole number"),
         (["--stage", "5", "--stop-stage", "2"], "nothing would run"),
