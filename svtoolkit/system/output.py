@@ -7,12 +7,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from svtoolkit.errors import hide_credentials
+
 
 @contextmanager
 def log_to_stdout(form: str = "%(message)s") -> Iterator[None]:
     """What svtoolkit logs is the output of a command; of other libraries, warnings are."""
     handler = StdoutHandler(sys.stdout)
-    handler.setFormatter(logging.Formatter(form))
+    handler.setFormatter(DiscreetFormatter(form))
     root, ours = logging.getLogger(), logging.getLogger("svtoolkit")
     before = ours.level
     root.addHandler(handler)
@@ -22,6 +24,13 @@ def log_to_stdout(form: str = "%(message)s") -> Iterator[None]:
     finally:
         root.removeHandler(handler)
         ours.setLevel(before)
+
+
+class DiscreetFormatter(logging.Formatter):
+    """Keeps the credentials of URLs out of a log."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return hide_credentials(super().format(record))
 
 
 class StdoutHandler(logging.StreamHandler):
