@@ -12,6 +12,8 @@ from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
 from svtoolkit.scoring.cosine import first_of
 from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.plain_data import MalformedError, read_text
+from svtoolkit.system.regular_file import is_regular
 
 FORM = "`enrol test score`"
 
@@ -110,10 +112,14 @@ def align_scores(trials: Trials, path: str | Path) -> np.ndarray:
 
 def _score_lines(file: Path) -> Iterator[tuple[int, str, str, float]]:
     """Line number, enrolment, test and score of each line that holds a score."""
-    if not file.is_file():
+    if not is_regular(file):
         raise UserError(f"{file}: there is no such score file; expected lines {FORM}")
+    try:
+        text = read_text(file)
+    except MalformedError as error:
+        raise UserError(f"{file}:{error.line}: is no UTF-8 text ({error}); re-encode it, or score again") from error
     found = False
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(text.splitlines(), start=1):
         fields = line.split()
         if not fields:
             continue

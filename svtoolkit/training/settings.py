@@ -5,11 +5,9 @@ from __future__ import annotations
 from functools import reduce
 
 from svtoolkit.config import TrainConfig, TrainerConfig
+from svtoolkit.config.limits import check_limits
 from svtoolkit.crops.sampler import BatchSampler, share_of
 from svtoolkit.errors import UserError
-
-LARGEST_SEED = 2**32 - 1
-"""NumPy's legacy generator takes no larger one."""
 
 _SMALLEST = {
     "data.crop_frames": 1,
@@ -41,8 +39,7 @@ def check_settings(config: TrainConfig, processes: int = 1) -> None:
         value = reduce(getattr, key.split("."), config)
         if value is not None and value < smallest:  # type: ignore[operator]
             raise UserError(f"{key} is {value}, expected {smallest} or more")
-    if not 0 <= config.seed <= LARGEST_SEED:
-        raise UserError(f"seed is {config.seed}, expected a number from 0 to {LARGEST_SEED}")
+    check_limits(config)
     for key in ("loss.shard", "trainer.sync_batch_norm"):
         if processes == 1 and reduce(getattr, key.split("."), config):
             raise UserError(f"{key}=true needs several devices, and this run has one; leave it at false")
