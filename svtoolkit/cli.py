@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from svtoolkit import __version__
 from svtoolkit.config import COMMANDS, REQUIRED
-from svtoolkit.errors import UserError
+from svtoolkit.errors import UserError, hide_credentials
 from svtoolkit.system.output import log_to_stdout
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.errno not in SYSTEM_REFUSALS or error.filename is None:
             raise
         remedy = "check the path, its permissions and the free disk, then run the command again"
-        print(f"error: {error.filename}: {error.strerror}; {remedy}", file=sys.stderr)
+        print(f"error: {hide_credentials(str(error.filename))}: {error.strerror}; {remedy}", file=sys.stderr)
         return 1
 
 
@@ -107,7 +107,7 @@ def _run_command(name: str, words: list[str]) -> int:
         module = importlib.import_module(f"svtoolkit.commands.{name}")
         if DRY_RUN in flags:
             return int(module.dry_run(config))
-        return int(module.run(config, shlex.join(["svt", name, *words])) or 0)
+        return int(module.run(config, hide_credentials(shlex.join(["svt", name, *words]))) or 0)
 
 
 def parse_words(name: str, words: Sequence[str]) -> tuple[list[str], bool]:

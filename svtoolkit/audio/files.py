@@ -18,6 +18,7 @@ from svtoolkit.audio.m4a import DecodedAudio, is_left_to_ffmpeg
 from svtoolkit.audio.shards.location import is_there, parse_location
 from svtoolkit.audio.shards.reader import open_member
 from svtoolkit.errors import UserError
+from svtoolkit.system.regular_file import check_regular
 from svtoolkit.system.threads import map_in_order
 
 Key = TypeVar("Key", bound=Hashable)
@@ -36,6 +37,15 @@ TOLERANCE = 0.05
 
 TELLING = {"WAV", "WAVEX", "RF64", "W64", "AIFF", "AU"}
 """Formats whose header shows that a file is cut off."""
+
+MOST_SAMPLES_A_BYTE = 10_000
+"""Samples a channel that a file can hold in a byte: of digital silence FLAC and Opus hold some thousands."""
+
+RATES = (1000, 1_000_000)
+"""Hz, the lowest and the highest of sound: converted from another, some samples would become gigabytes."""
+
+BLOCK = 1 << 24
+"""Samples of all channels that are decoded at a time: memory is taken for what is there, not for what is promised."""
 
 END = 0.2
 """Seconds decoded of other files to see that they have an end; more than ``TOLERANCE``."""
@@ -102,6 +112,8 @@ def open_audio(path: str | Path) -> Iterator[soundfile.SoundFile | DecodedAudio]
     location = parse_location(path)
     with ExitStack() as opened:
         member = opened.enter_context(open_member(location)) if location else None
+        if location is None:
+            check_regular(path)
         try:
             stream = soundfile.SoundFile(str(path) if member is None else member)
         except (soundfile.SoundFileError, OSError, TypeError) as error:
@@ -120,7 +132,7 @@ def open_audio(path: str | Path) -> Iterator[soundfile.SoundFile | DecodedAudio]
                 "without which no slice can be found; re-encode the file, for example with `flac` or `sox`"
             )
         if isinstance(stream, soundfile.SoundFile):
-            _check_header(path, stream)
+            _check_header(path, stream, os.path.getsize(path) if location is None else location.size)
         try:
             yield stream
         except (soundfile.SoundFileError, OSError) as error:
@@ -193,15 +205,15 @@ def read_stretch(
         UserError: the file ends earlier than its header says.
     """
     rate = stream.samplerate
-    begin = min(round(start * rate), stream.frames)
+    begin = round(min(start * rate, stream.frames))
     left = stream.frames - begin
-    wanted = left if duration is None else min(round(duration * rate), left)
+    wanted = left if duration is None else round(min(duration * rate, left))
     if begin:
         stream.seek(begin)
     if isinstance(stream, soundfile.SoundFile):
         # After a read soundfile seeks to where it is anyway, for which libFLAC decodes again; not in what cannot seek.
         stream.seekable = lambda: False
-    samples = stream.read(wanted, dtype="float32")
+    samples = _decode(stream, wanted)
     if wanted - len(samples) > TOLERANCE * rate:
         raise UserError(
             f"{path}: has no audio from {(begin + len(samples)) / rate:.2f} s on, its header says it is "
@@ -267,8 +279,34 @@ def convert_rate(samples: np.ndarray, from_rate: float, to_rate: float) -> np.nd
     return soxr.resample(samples, from_rate, to_rate, quality="HQ")
 
 
-def _check_header(path: str | Path, stream: soundfile.SoundFile) -> None:
-    """Refuse a file that is cut off: of samples without compression, libsndfile reads those that are left."""
+def _decode(stream: soundfile.SoundFile | DecodedAudio, wanted: int) -> np.ndarray:
+    """The next samples, float32, as far as there are some; many of them in blocks."""
+    block = BLOCK // stream.channels
+    if wanted <= block:
+        return stream.read(wanted, dtype="float32")
+    parts: list[np.ndarray] = []
+    while wanted and (not parts or len(parts[-1]) == block):
+        parts.append(stream.read(min(block, wanted), dtype="float32"))
+        wanted -= len(parts[-1])
+    return np.concatenate(parts)
+
+
+def _check_header(path: str | Path, stream: soundfile.SoundFile, size: int) -> None:
+    """Refuse a file of ``size`` bytes whose header promises what it cannot hold, or which is cut off.
+
+    Of samples without compression, libsndfile reads those that are left.
+    """
+    lowest, highest = RATES
+    if not lowest <= stream.samplerate <= highest:
+        raise UserError(
+            f"{path}: its header says {stream.samplerate} Hz, expected a sample rate from {lowest} to {highest} Hz; "
+            "re-create the file or drop it from the list"
+        )
+    if stream.frames > MOST_SAMPLES_A_BYTE * size:
+        raise UserError(
+            f"{path}: its header promises {stream.frames} samples, more than a file of {size} bytes can hold: the "
+            "header is broken; copy or unpack the file again, or drop it from the list"
+        )
     noted = CUT_OFF.search(stream.extra_info)
     if noted is None:
         return

@@ -18,6 +18,7 @@ from svtoolkit.runs.exp_dir import CHECKPOINTS, CONFIG, LOGS
 from svtoolkit.runs.provenance import read_record
 from svtoolkit.runs.run_history import read_history
 from svtoolkit.system.output import say_next
+from svtoolkit.system.regular_file import is_regular
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ def run(config: AverageConfig, command_line: str) -> int:
     """Average and release."""
     exp_dir = Path(config.exp_dir)
     saved = exp_dir / CONFIG
-    if not saved.is_file():
+    if not is_regular(saved):
         raise UserError(f"{saved}: there is no such file; expected exp_dir to be a folder that `svt train` wrote")
     records = [record for record in read_history(exp_dir / LOGS / "history.jsonl") if record["kind"] == "epoch"]
     checkpoints = exp_dir / CHECKPOINTS

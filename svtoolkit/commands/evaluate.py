@@ -63,7 +63,7 @@ def _kind_of_scores(config: EvaluateConfig, settings: dict[str, Any]) -> str:
     if "normalisation" not in settings:
         return Path(config.scores).name
     if settings["normalisation"] != "none":
-        return settings["normalisation"]
+        return str(settings["normalisation"])
     return "cosine, mean subtracted" if settings.get("subtract_mean") else "cosine"
 
 

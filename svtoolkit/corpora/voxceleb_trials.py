@@ -23,6 +23,7 @@ from svtoolkit.corpora.voxceleb import VOXCELEB1, list_voxceleb, prepare_voxcele
 from svtoolkit.data.tables import BYTE_ORDER_MARK
 from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
+from svtoolkit.system.regular_file import is_regular
 
 LINE_FORM = "`1 <speaker>/<video>/<file>.wav <speaker>/<video>/<file>.wav` or the same with 0"
 GZIP = b"\x1f\x8b"
@@ -166,7 +167,7 @@ def as_utterance(file: str) -> str:
 
 def _read(path: str | Path) -> bytes:
     file = Path(path)
-    if not file.is_file():
+    if not is_regular(file):
         raise UserError(f"{file}: there is no such trial list; expected lines {LINE_FORM}")
     content = file.read_bytes()
     try:

@@ -57,6 +57,12 @@ class TrainingData:
         self.training_set = TrainingSet.build(
             manifest, speeds=config.data.speeds, min_seconds=config.data.min_seconds, jobs=self._jobs
         )
+        if len(self.training_set.speakers) < 2:
+            raise UserError(
+                f"{config.data.train}: found one training speaker, {self.training_set.speakers[0]!r}, expected two or "
+                "more, whom the network learns to tell apart; add speakers, or lower validation.speakers or "
+                "data.min_seconds"
+            )
         self._open_cache()
         augment = config.augment
         self.spec_augment = SpecAugment(

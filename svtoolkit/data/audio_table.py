@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from svtoolkit.audio.shards.location import format_location, is_url, parse_location
 from svtoolkit.data.shard_index import CHECKSUMS, INDEX
 from svtoolkit.errors import UserError
+from svtoolkit.system.regular_file import is_regular
 
 AUDIO_TABLES = {"files": "wav.scp", "shards": INDEX}
 """Where the audio of a data directory may be listed."""
@@ -21,7 +21,7 @@ def choose_audio_table(folder: Path, source: str | None) -> str:
     """
     if source is None:
         of_shards = folder / INDEX, folder / CHECKSUMS
-        is_sharded = not (folder / "wav.scp").is_file() and any(map(os.path.isfile, of_shards))
+        is_sharded = not is_regular(folder / "wav.scp") and any(map(is_regular, of_shards))
         return AUDIO_TABLES["shards" if is_sharded else "files"]
     if source not in AUDIO_TABLES:
         raise UserError(f"data.source is {source!r}, expected {' or '.join(AUDIO_TABLES)}, or null for what is there")

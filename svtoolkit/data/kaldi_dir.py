@@ -29,6 +29,7 @@ from svtoolkit.data.tables import (
     write_table,
 )
 from svtoolkit.errors import UserError
+from svtoolkit.system.regular_file import is_regular
 
 COLUMNS: dict[str, int | None] = {"wav.scp": None, INDEX: 2, "utt2spk": 2, "segments": 4, "utt2dur": 2}
 """Columns of each table, key included; None: the rest of the line is one value."""
@@ -178,7 +179,7 @@ def read_utt2spk(path: str | Path) -> dict[str, str]:
         UserError: missing, empty or malformed; names file and line.
     """
     file = Path(path)
-    if not file.is_file():
+    if not is_regular(file):
         raise UserError(f"{file}: there is no such file; expected lines `utterance speaker`")
     faults: list[Fault] = []
     table = read_table(file, faults, columns=2)
@@ -235,7 +236,7 @@ def parse_tables(path: str | Path, root: str | Path | None = None, source: str |
     unread = {"wav.scp", "segments"} if is_sharded else {INDEX}
     faults: list[Fault] = []
     for name in (audio_table, "utt2spk"):
-        if not (folder / name).is_file():
+        if not is_regular(folder / name):
             message = "the file is missing; every data directory needs it"
             if name == INDEX:
                 message = (
@@ -263,7 +264,7 @@ def parse_tables(path: str | Path, root: str | Path | None = None, source: str |
             where = tables.where(audio_table, recording)
             faults.append(Fault(PIPE, where, f"{location!r} is a command; {_pipe_remedy(folder, root)}", recording))
     if not any(fault.code == MISSING_TABLE for fault in faults):  # of which every utterance would be a fault
-        faults += _cross_check(tables, not is_sharded and (folder / "segments").is_file())
+        faults += _cross_check(tables, not is_sharded and is_regular(folder / "segments"))
     faults += _check_spk2utt(folder / "spk2utt", kaldi_dir.utt2spk)
     # A wrong duration costs no utterance: it can be measured again.
     tables.faults = [replace(f, utterance=None) if f.where.startswith("utt2dur") else f for f in faults]
@@ -301,7 +302,7 @@ def _cross_check(tables: Tables, segmented: bool) -> list[Fault]:
 
 
 def _check_spk2utt(path: Path, utt2spk: Mapping[str, str]) -> list[Fault]:
-    if not path.is_file():
+    if not is_regular(path):
         return [Fault("no-spk2utt", path.name, "the file is missing; `svt validate --fix` writes it")]
     faults: list[Fault] = []
     table = {speaker: value.split() for speaker, (_, value) in read_table(path, faults).items()}

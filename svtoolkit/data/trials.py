@@ -16,6 +16,7 @@ import numpy as np
 
 from svtoolkit.errors import UserError
 from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.regular_file import is_regular
 
 LABELS = {"target": True, "nontarget": False}
 DIGITS = {"1": True, "0": False}
@@ -90,6 +91,11 @@ def read_trials(path: str | Path) -> Trials:
         UserError: missing or empty file, a line of another form; names file, line and remedy.
     """
     listed = []
+    try:
+        _read_bytes(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        line_of_error = error.object.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}:{line_of_error}: is no UTF-8 text; re-encode the list") from error
     for number, _, trial in parse_trials(path):
         if isinstance(trial, str):
             raise UserError(f"{path}:{number}: {trial}")
@@ -224,6 +230,6 @@ def _draw_nontargets(groups: Sequence[Sequence[str]], wanted: int, rng: random.R
 
 
 def _read_bytes(path: str | Path) -> bytes:
-    if not Path(path).is_file():
+    if not is_regular(path):
         raise UserError(f"{path}: there is no such trial list; expected lines {ANY_FORM}")
     return Path(path).read_bytes()

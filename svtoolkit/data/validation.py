@@ -20,6 +20,7 @@ from svtoolkit.data.shard_verification import verify_shards
 from svtoolkit.data.tables import Fault, Segment, read_table
 from svtoolkit.data.trials import parse_trials
 from svtoolkit.errors import UserError
+from svtoolkit.system.regular_file import is_regular
 from svtoolkit.system.threads import map_in_order
 
 DURATION_TOLERANCE = 0.05
@@ -263,7 +264,7 @@ def _check_trials(path: Path, utt2spk: Mapping[str, str]) -> list[Fault]:
 
 def _compare(tables: Tables, other: Path) -> list[Fault]:
     """Speakers and utterance ids that are in both directories."""
-    if not (other / "utt2spk").is_file():
+    if not is_regular(other / "utt2spk"):
         raise UserError(f"{other}: there is no utt2spk to compare with; expected a Kaldi data directory")
     theirs = {utterance: speaker for utterance, (_, speaker) in read_table(other / "utt2spk", [], 2).items()}
     speakers = set(theirs.values())

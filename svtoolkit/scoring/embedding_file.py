@@ -14,6 +14,7 @@ from kaldiio.matio import read_kaldi
 from svtoolkit.errors import UserError
 from svtoolkit.scoring.cosine import EmbeddingTable
 from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.regular_file import check_regular, is_regular
 
 _LOCATION = re.compile(r"(.+):(\d+)")
 _BINARY, _TEXT = b"\0B", b"["
@@ -61,7 +62,7 @@ def read_embeddings(scp: str | Path) -> EmbeddingTable:
             not finite; names file and line, or file and utterance.
     """
     path = Path(scp)
-    if not path.is_file():
+    if not is_regular(path):
         raise UserError(f"{path}: there is no such file; expected the scp that `svt embed` wrote")
     content = path.read_bytes().decode("utf-8", "backslashreplace")
     utterances: list[str] = []
@@ -72,6 +73,7 @@ def read_embeddings(scp: str | Path) -> EmbeddingTable:
         if found is None:
             raise UserError(f"{path}:{number}: found {line!r}, expected `utterance file.ark:offset`")
         try:
+            check_regular(found[1])
             with open(found[1], "rb") as stream:
                 vector = _read_vector(stream, int(found[2]))
         except Exception as error:  # kaldiio has no exception of its own

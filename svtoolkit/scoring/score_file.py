@@ -13,6 +13,8 @@ from svtoolkit.data.trials import DIGITS, LABELS, Trials
 from svtoolkit.errors import UserError
 from svtoolkit.scoring.cosine import first_of
 from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.plain_data import MalformedError, read_text
+from svtoolkit.system.regular_file import is_regular
 
 FORM = "`enrol test score` or `enrol test score target|nontarget`"
 
@@ -133,10 +135,14 @@ class _Line(NamedTuple):
 
 def _score_lines(file: Path) -> Iterator[_Line]:
     """Of a file, the lines that hold a score."""
-    if not file.is_file():
+    if not is_regular(file):
         raise UserError(f"{file}: there is no such score file; expected lines {FORM}")
+    try:
+        text = read_text(file)
+    except MalformedError as error:
+        raise UserError(f"{file}:{error.line}: is no UTF-8 text ({error}); re-encode it, or score again") from error
     found = False
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(text.splitlines(), start=1):
         fields = line.split()
         if not fields:
             continue

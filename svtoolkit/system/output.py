@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from svtoolkit.errors import hide_credentials
+
 log = logging.getLogger(__name__)
 
 IN_RECIPE = "SVT_RECIPE"
@@ -19,7 +21,7 @@ IN_RECIPE = "SVT_RECIPE"
 def log_to_stdout(form: str = "%(message)s") -> Iterator[None]:
     """What svtoolkit logs is the output of a command; of other libraries, warnings are."""
     handler = StdoutHandler(sys.stdout)
-    handler.setFormatter(logging.Formatter(form))
+    handler.setFormatter(DiscreetFormatter(form))
     root, ours = logging.getLogger(), logging.getLogger("svtoolkit")
     before = ours.level
     root.addHandler(handler)
@@ -35,6 +37,13 @@ def say_next(*words: str) -> None:
     """Log the command that usually follows, as a shell takes it; not in a recipe, which runs it by itself."""
     if not os.environ.get(IN_RECIPE):
         log.info("next: %s", shlex.join(words))
+
+
+class DiscreetFormatter(logging.Formatter):
+    """Keeps the credentials of URLs out of a log."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return hide_credentials(super().format(record))
 
 
 class StdoutHandler(logging.StreamHandler):

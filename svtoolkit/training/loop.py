@@ -19,9 +19,10 @@ from svtoolkit.runs.epoch_weights import drop_epoch_weights, save_epoch_weights
 from svtoolkit.runs.full_state import save_state
 from svtoolkit.runs.history import History
 from svtoolkit.system.signals import ASKING, StopRequest
+from svtoolkit.training.learning_check import LearningCheck
 from svtoolkit.training.meters import Meter
 from svtoolkit.training.run_schedule import RunSchedule
-from svtoolkit.training.run_state import collect_state, restore_state
+from svtoolkit.training.run_state import UnfitStateError, collect_state, restore_state
 from svtoolkit.training.step import OptimizerStep
 
 log = logging.getLogger(__name__)
@@ -70,9 +71,13 @@ class TrainingLoop:
         self._saved_at = time.monotonic()
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Resume from a full state."""
+        """Resume from a full state.
+
+        Raises:
+            UnfitStateError: it is of other data, or of another network, head or optimizer.
+        """
         if state["facts"]["fingerprint"] != self.fingerprint:
-            raise UserError(
+            raise UnfitStateError(
                 f"{self.checkpoints}: the saved run was trained on other data (utterances, speakers or speeds differ); "
                 "restore the data directory, or start again in another exp_dir"
             )
@@ -88,6 +93,7 @@ class TrainingLoop:
     def run(self, batches: Iterator[CropBatch], history: History | None) -> int | None:
         """Train to the end of the schedule; returns the number of the signal that stopped it earlier, else None."""
         self._saved_at = time.monotonic()
+        self.learning = LearningCheck(self.schedule, self.step.head.num_classes, self.step.network.parameters())
         reset_peak(self.step.device)
         with StopRequest() as stop, self._bar() as bar:
             while not self.is_finished:
@@ -165,6 +171,7 @@ class TrainingLoop:
         record.update(peak_memory_bytes=peak_bytes(self.step.device), seconds=self.seconds)
         reset_peak(self.step.device)
         history.add(record)
+        self.learning.look(self.finished_steps, record)
         log.info("%s", _epoch_text(record, self.schedule.total_steps // self.schedule.steps_per_epoch))
         self._save_epoch_weights(epoch)
         keep = {"keep_last": self.settings.keep_last, "keep_best": self.settings.keep_best}

@@ -5,11 +5,9 @@ from __future__ import annotations
 from functools import reduce
 
 from svtoolkit.config import TrainConfig, TrainerConfig
+from svtoolkit.config.limits import check_limits
 from svtoolkit.crops.sampler import BatchSampler, share_of
 from svtoolkit.errors import UserError
-
-LARGEST_SEED = 2**32 - 1
-"""NumPy's legacy generator takes no larger one."""
 
 _SMALLEST = {
     "data.crop_frames": 1,
@@ -42,10 +40,9 @@ def check_settings(config: TrainConfig, processes: int = 1) -> None:
         value = reduce(getattr, key.split("."), config)
         if value is not None and value < smallest:  # type: ignore[operator]
             raise UserError(f"{key} is {value}, expected {smallest} or more")
+    check_limits(config)
     if config.validation.speakers == 1:
         raise UserError("validation.speakers is 1, expected 2 or more, whose trials can be drawn, or 0: no validation")
-    if not 0 <= config.seed <= LARGEST_SEED:
-        raise UserError(f"seed is {config.seed}, expected a number from 0 to {LARGEST_SEED}")
     if not 0 <= config.data.max_bad <= 1:
         raise UserError(f"data.max_bad is {config.data.max_bad}, expected a share of the utterances from 0 to 1")
     for key in ("loss.shard", "trainer.sync_batch_norm"):

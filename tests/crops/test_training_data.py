@@ -133,6 +133,18 @@ def test_what_cannot_be_is_refused(speech, tmp_path, changes, says):
         TrainingData(tiny_config(speech, tmp_path, **changes))
 
 
+def test_one_speaker_cannot_be_told_from_others(speech, tmp_path):
+    kaldi_dir = KaldiDir.read(speech)
+    kaldi_dir.subset(name for name, speaker in kaldi_dir.utt2spk.items() if speaker == "spk3").write(tmp_path / "one")
+    with pytest.raises(UserError, match=r"one: found one training speaker, 'spk3', expected two or more, whom the"):
+        train(tiny_config(tmp_path / "one", tmp_path / "exp", validation__speakers=0))
+    config = tiny_config(speech, tmp_path / "exp", validation__speakers=7)
+    with pytest.raises(
+        UserError, match=r"found one training speaker, .*lower validation\.speakers or data\.min_seconds"
+    ):
+        train(config)
+
+
 def test_rirs_are_no_noises(speech, sounds, tmp_path):
     with pytest.raises(UserError, match=r"augment\.noise: utterance 'rir-0' is of the category \(speaker\) 'small'"):
         TrainingData(tiny_config(speech, tmp_path, augment__noise=sounds["augment__reverberation"]))

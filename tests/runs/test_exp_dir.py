@@ -13,7 +13,7 @@ from svtoolkit import composition
 from svtoolkit.cli import main
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.errors import UserError
-from svtoolkit.runs.exp_dir import FREE_KEYS, alone_in, find_state
+from svtoolkit.runs.exp_dir import FREE_KEYS, alone_in
 from svtoolkit.runs.full_state import list_states
 from svtoolkit.system import file_lock
 from svtoolkit.training.experiment import train
@@ -147,7 +147,7 @@ def test_states_that_all_are_damaged_are_an_error(speech, tmp_path):
     for path in list_states(tmp_path / "checkpoints"):
         path.write_bytes(b"damaged")
     with pytest.raises(UserError, match="none of 2 full states can be read"):
-        find_state(config)
+        train(config)
 
 
 def test_an_exp_dir_that_cannot_be_written_is_named(speech, tmp_path):
