@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from svtoolkit.audio.files import inspect_audio, read_audio
+from svtoolkit.audio.voice_activity import measure_voice
 from svtoolkit.data.kaldi_dir import Utterance
 from svtoolkit.device import autocast
 from svtoolkit.errors import UserError
@@ -79,11 +80,18 @@ class EmbeddingExtractor:
         self.network.to(self.device)
         self.front_end.to(self.device)
 
-    def extract(self, utterances: Sequence[Utterance], progress: Callable[[int], object] | None = None) -> Extraction:
+    def extract(
+        self,
+        utterances: Sequence[Utterance],
+        progress: Callable[[int], object] | None = None,
+        *,
+        min_voice: float = 0.0,
+    ) -> Extraction:
         """Embed utterances; one that cannot be read is listed under failures and the others are embedded.
 
         Args:
             progress: called with the number of utterances finished since its last call.
+            min_voice: seconds of voice below which an utterance fails as well; 0: not checked.
         """
         begin = time.perf_counter()
         found: dict[str, np.ndarray] = {}
@@ -93,7 +101,7 @@ class EmbeddingExtractor:
             batches = self._plan(utterances, failures)
             if progress and failures:
                 progress(len(failures))
-            for batch, results in self._read_ahead(batches):
+            for batch, results in self._read_ahead(batches, min_voice):
                 for utterance, result in zip(batch, results, strict=True):
                     if isinstance(result, str):
                         failures[utterance.utterance_id] = result
@@ -150,17 +158,19 @@ class EmbeddingExtractor:
             for first in range(0, len(group), self.batch_size)
         ]
 
-    def _read_ahead(self, batches: list[list[Utterance]]) -> Iterator[tuple[list[Utterance], list[np.ndarray | str]]]:
+    def _read_ahead(
+        self, batches: list[list[Utterance]], min_voice: float
+    ) -> Iterator[tuple[list[Utterance], list[np.ndarray | str]]]:
         """Waveforms of each batch, or reasons; read by threads while the network works on the batch before."""
         with ThreadPoolExecutor(max(1, self.num_workers)) as pool:
-            reading = [[pool.submit(self._read, utterance) for utterance in batch] for batch in batches[:2]]
+            reading = [[pool.submit(self._read, utterance, min_voice) for utterance in batch] for batch in batches[:2]]
             for position, batch in enumerate(batches):
                 results = [future.result() for future in reading.pop(0)]
                 if position + 2 < len(batches):
-                    reading.append([pool.submit(self._read, utterance) for utterance in batches[position + 2]])
+                    reading.append([pool.submit(self._read, each, min_voice) for each in batches[position + 2]])
                 yield batch, results
 
-    def _read(self, utterance: Utterance) -> np.ndarray | str:
+    def _read(self, utterance: Utterance, min_voice: float) -> np.ndarray | str:
         """Samples, or the reason why there are none."""
         try:
             samples = read_audio(
@@ -175,7 +185,10 @@ class EmbeddingExtractor:
             return str(error)
         if self.front_end.num_frames(len(samples)) < 1:
             return f"{utterance.path}: {_too_short(samples, self.front_end)}"
-        return samples
+        no_speech = None
+        if min_voice > 0:
+            no_speech = measure_voice(samples, self.front_end.sample_rate).why_no_speech(min_voice)
+        return samples if no_speech is None else f"{utterance.path}: {no_speech}"
 
     def _embed(
         self, batch: list[Utterance], results: list[np.ndarray | str]
