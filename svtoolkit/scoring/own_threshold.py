@@ -8,9 +8,8 @@ z = artanh(cosine), whose distribution is less skewed near 1, against those of t
 Chosen among the plain quantile, a normal distribution of all scores, with and without its skewness (Cornish-Fisher), a
 generalised Pareto distribution above the quantile of 10 % (L-moments) and means of these, by the false-alarm rates
 realised on other speakers: normal embeddings with two sexes and a common mean, and real speech under a network trained
-on synthetic voices. All but the normal distribution of all scores, which was far too strict on real speech, are right
-in the median for 1 %; for 0.1 % the plain quantile and the Pareto tail accept up to 2.6 times as much, this line 0.7
-to 1.5 times.
+on synthetic voices (docs/threshold.md). All but the normal distribution of all scores, which was far too strict on real
+speech, are right in the median for 1 %; for 0.1 % the plain quantile and the Pareto tail are laxer than this line.
 
 How far the false-alarm rate may lie from the one asked for by the chance of who was recorded is told by drawing the
 speakers anew (the vertex bootstrap of ``svtoolkit.scoring.bootstrap``). Another room, telephone or language than that
