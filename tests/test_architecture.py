@@ -48,10 +48,11 @@ def skeleton_in(folder: Path) -> Path:
     (package / "distributed" / "sharded_head.py").touch()
     (package / "distributed" / "class_shards.py").write_text("import svtoolkit.distributed.sharded_head\n")
     (package / "commands" / "multirun.py").write_text("import svtoolkit.commands.train\n")
+    (package / "__init__.py").write_text("def offer():\n    import svtoolkit.commands.train\n")
     (package / "data" / "inner").mkdir()
     (package / "data" / "inner" / "__init__.py").touch()
     (package / "data" / "inner" / "third.py").touch()
-    for name in ["__init__", *MODULES.split()]:
+    for name in ["__init__", "__main__", *MODULES.split()]:
         (package / f"{name}.py").touch()
     return folder
 
@@ -177,7 +178,7 @@ def test_the_page_shows_the_rooms_as_the_code_has_them():
 def test_every_room_is_on_the_page_once_and_in_the_order_of_the_layers():
     package = ROOT / "svtoolkit"
     found = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}
-    found |= {path.name for path in package.glob("*.py") if path.stem != "__init__"}
+    found |= {path.name for path in package.glob("*.py") if not path.stem.startswith("__")}
     shown = re.findall(r"^\| `(.+?)` \| \S", TEXT, flags=re.MULTILINE)
     assert sorted(shown) == sorted(found)
     pictured = re.findall(r"\w+", PAGE["drawn"](TEXT).partition("\n\n")[0])

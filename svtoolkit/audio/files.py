@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import numpy as np
 import soundfile
@@ -99,8 +100,8 @@ def inspect_whole(path: str | Path) -> AudioInfo:
 
 
 @contextmanager
-def open_audio(path: str | Path) -> Iterator[soundfile.SoundFile | DecodedAudio]:
-    """Open an audio file; what goes wrong with it inside the block becomes a sentence about the file.
+def open_audio(path: str | Path | BinaryIO) -> Iterator[soundfile.SoundFile | DecodedAudio]:
+    """Open an audio file, by its path or as an object; what goes wrong inside the block becomes a sentence about it.
 
     What soundfile (libsndfile) does not read and FFmpeg does, by its extension (m4a, mp4, aac, webm), is decoded as a
     whole: a slice costs as much as the file.
@@ -109,11 +110,14 @@ def open_audio(path: str | Path) -> Iterator[soundfile.SoundFile | DecodedAudio]
         UserError: the file is missing, no audio that can be read, broken where it is read or, by its header, cut off,
             or its header does not say how long it is.
     """
-    location = parse_location(path)
     with ExitStack() as opened:
-        member = opened.enter_context(open_member(location)) if location else None
-        if location is None:
-            check_regular(path)
+        if isinstance(path, str | Path):
+            location = parse_location(path)
+            member = opened.enter_context(open_member(location)) if location else None
+            if location is None:
+                check_regular(path)
+        else:
+            member, path = _binary(path), name_of(path)
         try:
             stream = soundfile.SoundFile(str(path) if member is None else member)
         except (soundfile.SoundFileError, OSError, TypeError) as error:
@@ -139,8 +143,23 @@ def open_audio(path: str | Path) -> Iterator[soundfile.SoundFile | DecodedAudio]
             raise _unreadable(path, error) from error
 
 
+def name_of(audio: str | Path | BinaryIO) -> str:
+    """What messages call a file or a file object."""
+    if isinstance(audio, str | Path):
+        return str(audio)
+    name = getattr(audio, "name", None)
+    return name if isinstance(name, str) else f"<{type(audio).__name__}>"
+
+
+def _binary(file: BinaryIO) -> BinaryIO:
+    """A file object that can be sought in."""
+    if isinstance(file, io.TextIOBase):
+        raise UserError(f"{name_of(file)}: is open as text, expected bytes; open it with mode 'rb'")
+    return file if file.seekable() else io.BytesIO(file.read())
+
+
 def read_audio(
-    path: str | Path,
+    path: str | Path | BinaryIO,
     *,
     sample_rate: int,
     start: float = 0.0,
@@ -152,7 +171,7 @@ def read_audio(
     """Decode a stretch of an audio file.
 
     Args:
-        path: a file of any format that ``open_audio`` reads.
+        path: a file of any format that ``open_audio`` reads, or one that is open for reading as bytes.
         sample_rate: rate in Hz that the samples must have.
         start: first sample, in seconds from the beginning of the file.
         duration: length in seconds; to the end of the file if None.
@@ -168,21 +187,22 @@ def read_audio(
     """
     if start < 0 or (duration is not None and duration < 0):
         raise ValueError(f"start and duration must be 0 s or more, found {start} and {duration}")
+    named = name_of(path)
     with open_audio(path) as stream:
         rate = stream.samplerate
         if rate != sample_rate and not resample:
             own_rate = f"set features.sample_rate={rate} where all have it, " if keys else ""
             raise UserError(
-                f"{path}: sample rate is {rate} Hz, expected {sample_rate} Hz; "
+                f"{named}: sample rate is {rate} Hz, expected {sample_rate} Hz; "
                 f"{own_rate}allow {keys}resample=true, or convert the audio (`svt convert`)"
             )
         if stream.channels > 1 and channel is None:
             raise UserError(
-                f"{path}: {stream.channels} channels, expected one; choose one with {keys}channel=0 (counted from 0)"
+                f"{named}: {stream.channels} channels, expected one; choose one with {keys}channel=0 (counted from 0)"
             )
         if channel is not None and not 0 <= channel < stream.channels:
-            raise UserError(f"{path}: there is no channel {channel}, the file has {stream.channels} (counted from 0)")
-        samples = read_stretch(path, stream, start, duration)
+            raise UserError(f"{named}: there is no channel {channel}, the file has {stream.channels} (counted from 0)")
+        samples = read_stretch(named, stream, start, duration)
     mono = samples if samples.ndim == 1 else np.ascontiguousarray(samples[:, channel or 0])
     return mono if rate == sample_rate else convert_rate(mono, rate, sample_rate)
 

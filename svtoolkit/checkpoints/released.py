@@ -4,7 +4,8 @@ format: 1
 model: {name: resnet34, num_bins: 80, embedding_dim: 256, base_width: null}
 features: {backend: torch, sample_rate: 16000, ...}
 training: facts of the run, informative only
-verification: {threshold: 0.31, eer: 0.02, trials_sha256: ...}     once an evaluation has stored it
+verification: {threshold: 0.31, operating_point: fa_rate=0.01, p_miss: 0.03, p_fa: 0.01, calibration: {...}, ...}
+                                        once `svt evaluate` or `svt calibrate` has stored it
 weights_sha256: of model.safetensors; without it (older models, those of others) damage in there may go unnoticed
 """
 
@@ -48,7 +49,8 @@ class ModelDescription:
         model: name and sizes, the arguments of ``build_model``.
         features: the front end that the network was trained with.
         training: facts of the run that made it.
-        verification: threshold on the plain cosine and its source; empty until `svt evaluate` stores it.
+        verification: threshold on the plain cosine, the error rates at it, the affine calibration of the score and
+            what they rest on; empty until `svt evaluate` or `svt calibrate` stores them.
         weights_sha256: of the file of the weights, in hexadecimal digits; None: not known.
     """
 

@@ -186,7 +186,10 @@ class EvaluateConfig:
     resamples: int = setting(1000, "bootstrap resamples of the speakers; 0: no interval")
     confidence: float = setting(0.95, "of the bootstrap interval: share of resamples within it")
     seed: int = setting(0, "of the bootstrap's random numbers")
-    store_threshold: str | None = setting(None, "released model that gets the EER threshold (plain cosine scores only)")
+    fa_rate: float | None = setting(None, "false-alarm rate whose threshold is wanted; null: that of equal errors")
+    store_threshold: str | None = setting(
+        None, "released model that gets the threshold and a calibration (plain cosine scores only)"
+    )
     allow_missing: bool = setting(False, "accept a score file that lacks trials of the list")
 
 
@@ -202,15 +205,34 @@ class ReportConfig:
 
 @dataclass
 class VerifyConfig:
-    """`svt verify`: score and decision for two recordings."""
+    """`svt verify`: score and decision; exit status 0 same speaker, 2 different speakers, 3 no threshold, 1 error."""
 
     model: str = setting(REQUIRED, "released model")
-    enrol: str = setting(REQUIRED, "audio file")
-    test: str = setting(REQUIRED, "audio file")
+    enrol: list[str] = setting([], "audio file of a known speaker; of several the embeddings are averaged")
+    test: str | None = setting(None, "audio file to compare with")
+    pairs: str | None = setting(None, "file of lines `enrol test`, in place of both; exit status 0: all were compared")
     device: str = setting("auto", "auto, cpu or cuda")
-    threshold: float | None = setting(None, "decision threshold on the cosine; null: the EER threshold of the model")
+    threshold: float | None = setting(None, "decision threshold on the cosine; null: the one stored in the model")
+    min_voice: float = setting(0.3, "seconds of voice that every file must have; 0: not checked")
+    format: str = setting("text", "text or json (one record a line), on standard output")
     channel: int | None = setting(None, CHANNEL)
     resample: bool = setting(False, RESAMPLE)
+
+
+@dataclass
+class CalibrateConfig:
+    """`svt calibrate`: a threshold from recordings of one's own speakers, stored in the released model."""
+
+    model: str = setting(REQUIRED, "released model that gets the threshold")
+    data: str = setting(REQUIRED, "Kaldi data directory of 5 speakers or more, each with 2 recordings or more")
+    fa_rate: float = setting(0.01, "share of pairs of different speakers that may be accepted")
+    store: bool = setting(True, "write the threshold into the model; false: say it only")
+    root: str | None = setting(None, ROOT)
+    channel: int | None = setting(None, CHANNEL)
+    resample: bool = setting(False, RESAMPLE)
+    min_voice: float = setting(0.3, "recordings with fewer seconds of voice are left out; 0: none is")
+    device: str = setting("auto", "auto, cpu or cuda")
+    threads: int | None = setting(None, "CPU threads of the arithmetic; null: torch's choice")
 
 
 @dataclass
@@ -306,6 +328,12 @@ COMMANDS: dict[str, Command] = {
     "models": Command(ModelsConfig, "the networks: layers, parameters, MACs, memory", ("names",), "revnet* resnet34"),
     "verify": Command(
         VerifyConfig, "do two recordings share a speaker?", ("model", "enrol", "test"), "exp/r34/model a.wav b.wav"
+    ),
+    "calibrate": Command(
+        CalibrateConfig,
+        "a threshold from your own recordings",
+        ("model", "data"),
+        "exp/r34/model data/mine",
     ),
 }
 """What `svt` can do; a command is the module of that name in svtoolkit/commands."""

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from svtoolkit.audio.files import read_audio
+from svtoolkit.audio.voice_activity import measure_voice
 from svtoolkit.data.audio_survey import explain_samples
 from svtoolkit.data.kaldi_dir import Utterance
 from svtoolkit.device import autocast
@@ -111,17 +112,24 @@ class EmbeddingExtractor:
         self.front_end.to(self.device)
         self.forward = BoundedForward(self.network, self.front_end, self.device, self.precision, self.batch_seconds)
 
-    def extract(self, utterances: Sequence[Utterance], progress: Callable[[int], object] | None = None) -> Extraction:
+    def extract(
+        self,
+        utterances: Sequence[Utterance],
+        progress: Callable[[int], object] | None = None,
+        *,
+        min_voice: float = 0.0,
+    ) -> Extraction:
         """Embed utterances; one that cannot be read is listed under failures and the others are embedded.
 
         Args:
             progress: called with the number of utterances finished since its last call.
+            min_voice: seconds of voice below which an utterance fails as well; 0: not checked.
         """
         begin = time.perf_counter()
         found: dict[int, np.ndarray] = {}
         failures: dict[int, str] = {}
         audio_seconds = 0.0
-        for batch in self.embed(utterances):
+        for batch in self.embed(utterances, min_voice=min_voice):
             found |= dict(zip(batch.rows, batch.embeddings, strict=True))
             failures |= batch.failures
             audio_seconds += batch.audio_seconds
@@ -137,12 +145,17 @@ class EmbeddingExtractor:
         )
 
     def embed(
-        self, utterances: Sequence[Utterance], is_done: Callable[[int], bool] = lambda row: False
+        self,
+        utterances: Sequence[Utterance],
+        is_done: Callable[[int], bool] = lambda row: False,
+        *,
+        min_voice: float = 0.0,
     ) -> Generator[Embedded, None, None]:
         """Batches as they are finished, the longest utterances first; utterances without a readable header before them.
 
         Args:
             is_done: position -> it is embedded already and left out; which others go together does not depend on it.
+            min_voice: as for ``extract``.
         """
         with self._evaluating():
             batches, failures = plan_batches(
@@ -154,14 +167,14 @@ class EmbeddingExtractor:
             )
             yield Embedded(failures={row: reason for row, reason in failures.items() if not is_done(row)})
             left = [[row for row in batch if not is_done(row)] for batch in batches]
-            for rows, results in self._read_ahead(utterances, [batch for batch in left if batch]):
+            for rows, results in self._read_ahead(utterances, [batch for batch in left if batch], min_voice):
                 yield self._embed(utterances, rows, results)
 
     def unusable(self, utterances: Sequence[Utterance]) -> dict[int, str]:
         """Position -> reason of those that would have no embedding, or that of silence: all are read, none embedded."""
 
         def examine(utterance: Utterance) -> str | None:
-            samples = self._read(utterance)
+            samples = self._read(utterance, 0.0)
             if isinstance(samples, str):
                 return samples
             reason = explain_samples(samples)
@@ -197,18 +210,20 @@ class EmbeddingExtractor:
             self.network.train(was_training)
 
     def _read_ahead(
-        self, utterances: Sequence[Utterance], batches: list[list[int]]
+        self, utterances: Sequence[Utterance], batches: list[list[int]], min_voice: float
     ) -> Iterator[tuple[list[int], list[np.ndarray | str]]]:
         """Waveforms of each batch, or reasons; read by threads while the network works on the batch before."""
         with ThreadPoolExecutor(max(1, self.num_workers)) as pool:
-            reading = [[pool.submit(self._read, utterances[row]) for row in batch] for batch in batches[:2]]
+            reading = [[pool.submit(self._read, utterances[row], min_voice) for row in batch] for batch in batches[:2]]
             for position, batch in enumerate(batches):
                 results = [future.result() for future in reading.pop(0)]
                 if position + 2 < len(batches):
-                    reading.append([pool.submit(self._read, utterances[row]) for row in batches[position + 2]])
+                    reading.append(
+                        [pool.submit(self._read, utterances[row], min_voice) for row in batches[position + 2]]
+                    )
                 yield batch, results
 
-    def _read(self, utterance: Utterance) -> np.ndarray | str:
+    def _read(self, utterance: Utterance, min_voice: float) -> np.ndarray | str:
         """Samples, or the reason why there are none."""
         try:
             samples = read_audio(
@@ -224,7 +239,10 @@ class EmbeddingExtractor:
             return str(error)
         if self.front_end.num_frames(len(samples)) < 1:
             return f"{utterance.path}: {_too_short(samples, self.front_end)}"
-        return samples
+        no_speech = None
+        if min_voice > 0:
+            no_speech = measure_voice(samples, self.front_end.sample_rate).why_no_speech(min_voice)
+        return samples if no_speech is None else f"{utterance.path}: {no_speech}"
 
     def _embed(self, utterances: Sequence[Utterance], rows: list[int], results: list[np.ndarray | str]) -> Embedded:
         """The embeddings of those that could be read, batched by number of frames.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
 from svtoolkit.scoring.bootstrap import bootstrap_interval
-from svtoolkit.scoring.calibration import cllr, min_cllr
+from svtoolkit.scoring.calibration import cllr, fit_calibration, min_cllr
 from svtoolkit.scoring.evaluation import evaluate_scores, judge_eer, scored_part
 from svtoolkit.scoring.metrics import equal_error_rate, min_dcf
 from svtoolkit.scoring.score_file import write_scores
@@ -47,6 +48,13 @@ def test_every_figure_is_that_of_its_function(scored: tuple[str, Trials, np.ndar
         "targets": 12,
         "nontargets": 54,
         "missing": 0,
+        "operating_point": {
+            "name": "eer",
+            "threshold": threshold,
+            "p_miss": np.mean(scores[trials.target] < threshold),
+            "p_fa": np.mean(scores[~trials.target] >= threshold),
+        },
+        "calibration": asdict(fit_calibration(scores, trials.target)),
     }
     assert result == expected
 
