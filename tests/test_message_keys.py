@@ -46,11 +46,7 @@ OF_SOME_COMMANDS = {
 OF_TRAINING = {("svtoolkit.audio.files", "features.sample_rate")}
 """Said where the caller is ``svt train`` alone."""
 
-NO_KEYS = {
-    "inplace", "retain_graph",  # of torch
-    "scale", "margin",  # of the formula
-    "p_target",
-}  # fmt: skip
+NO_KEYS = {"inplace", "retain_graph", "scale", "margin"}
 """Words before an equals sign that are arguments in Python or of a formula, and say so."""
 
 

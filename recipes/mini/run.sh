@@ -5,6 +5,8 @@ set -euo pipefail
 recipe=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd -- "$recipe/../.." && pwd)
 . "$root/scripts/stages.sh"
+# shellcheck source=recipes/mini/inputs.sh
+. "$recipe/inputs.sh"
 
 stop_stage=6
 exp_dir="$recipe/exp/synthetic"

@@ -7,6 +7,7 @@ is told to, once for each recording, and writes what they print to files.
 from __future__ import annotations
 
 import io
+import shlex
 import subprocess
 from functools import lru_cache
 from pathlib import Path
@@ -24,6 +25,16 @@ SHOWN = 200
 def is_pipe(location: str) -> bool:
     """Whether an entry of a wav.scp is a command, whose output is the audio, or that takes audio."""
     return location.endswith("|") or location.startswith("|")
+
+
+def how_to_run_pipes(folder: Path, root: str | Path | None) -> str:
+    """For a message about a data directory, whose relative paths are taken from ``root``."""
+    words = ["svt", "convert", "--source", str(folder), "--out", f"{folder}_files", "--run-pipes", "true"]
+    words += [] if root is None else ["--root", str(root)]
+    return (
+        "commands of a list are never run unasked, since they may do anything; if you trust them, "
+        f"`{shlex.join(words)}` runs each once and writes files"
+    )
 
 
 def read_pipe(

@@ -8,12 +8,11 @@ to), and relative paths are taken from a root.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from svtoolkit.audio.pipes import is_pipe
+from svtoolkit.audio.pipes import how_to_run_pipes, is_pipe
 from svtoolkit.audio.shards.location import format_location
 from svtoolkit.data.audio_table import choose_audio_table, make_absolute, resolve, shard_base
 from svtoolkit.data.raw_folders import refuse_other_folders
@@ -163,15 +162,6 @@ def invert(utt2spk: Mapping[str, str]) -> dict[str, list[str]]:
     return spk2utt
 
 
-def _pipe_remedy(folder: Path, root: str | Path | None) -> str:
-    words = ["svt", "convert", "--source", str(folder), "--out", f"{folder}_files", "--run-pipes", "true"]
-    words += [] if root is None else ["--root", str(root)]
-    return (
-        "commands of a list are never run unasked, since they may do anything; if you trust them, "
-        f"`{shlex.join(words)}` runs each once and writes files"
-    )
-
-
 def read_utt2spk(path: str | Path) -> dict[str, str]:
     """Read one utt2spk file: utterance id -> speaker id.
 
@@ -262,7 +252,7 @@ def parse_tables(path: str | Path, root: str | Path | None = None, source: str |
     for recording, location in kaldi_dir.wav_scp.items():
         if is_pipe(location):
             where = tables.where(audio_table, recording)
-            faults.append(Fault(PIPE, where, f"{location!r} is a command; {_pipe_remedy(folder, root)}", recording))
+            faults.append(Fault(PIPE, where, f"{location!r} is a command; {how_to_run_pipes(folder, root)}", recording))
     if not any(fault.code == MISSING_TABLE for fault in faults):  # of which every utterance would be a fault
         faults += _cross_check(tables, not is_sharded and is_regular(folder / "segments"))
     faults += _check_spk2utt(folder / "spk2utt", kaldi_dir.utt2spk)
