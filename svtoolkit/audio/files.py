@@ -179,11 +179,12 @@ def read_audio(
         if rate != sample_rate and not resample:
             raise UserError(
                 f"{named}: sample rate is {rate} Hz, expected {sample_rate} Hz; "
-                "convert the corpus, set features.sample_rate to its rate, or allow data.resample=true"
+                "convert it, or allow resample=true (of `svt train` data.resample=true)"
             )
         if stream.channels > 1 and channel is None:
             raise UserError(
-                f"{named}: {stream.channels} channels, expected one; choose one with data.channel=0 (counted from 0)"
+                f"{named}: {stream.channels} channels, expected one; choose one with channel=0, counted from 0 "
+                "(of `svt train` data.channel=0)"
             )
         if channel is not None and not 0 <= channel < stream.channels:
             raise UserError(f"{named}: there is no channel {channel}, the file has {stream.channels} (counted from 0)")
