@@ -70,7 +70,13 @@ def exp_dir(package, speech, tmp_path_factory) -> Path:
 
 
 def verification(exp_dir: Path, speech: Path) -> list[str]:
-    return ["verify", f"{exp_dir}/model", *map(str, sorted((speech.parent / "audio").iterdir())[:2]), "device=cpu"]
+    return [
+        "verify",
+        f"{exp_dir}/model",
+        *map(str, sorted((speech.parent / "audio").iterdir())[:2]),
+        "device=cpu",
+        "min_voice=0",
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -111,13 +111,18 @@ def open_audio(path: str | Path | BinaryIO) -> Iterator[soundfile.SoundFile | De
             or its header does not say how long it is.
     """
     with ExitStack() as opened:
+        size: int | None = None
         if isinstance(path, str | Path):
             location = parse_location(path)
             member = opened.enter_context(open_member(location)) if location else None
             if location is None:
                 check_regular(path)
+            else:
+                size = location.size
         else:
             member, path = _binary(path), name_of(path)
+            size = member.seek(0, os.SEEK_END)
+            member.seek(0)
         try:
             stream = soundfile.SoundFile(str(path) if member is None else member)
         except (soundfile.SoundFileError, OSError, TypeError) as error:
@@ -136,7 +141,7 @@ def open_audio(path: str | Path | BinaryIO) -> Iterator[soundfile.SoundFile | De
                 "without which no slice can be found; re-encode the file, for example with `flac` or `sox`"
             )
         if isinstance(stream, soundfile.SoundFile):
-            _check_header(path, stream, os.path.getsize(path) if location is None else location.size)
+            _check_header(path, stream, os.path.getsize(path) if size is None else size)
         try:
             yield stream
         except (soundfile.SoundFileError, OSError) as error:
