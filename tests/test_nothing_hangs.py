@@ -91,6 +91,13 @@ def test_times_beyond_all_recordings(table, line, noun, model, data, tmp_path, c
     assert noun in said(capsys, "train", f"data.train={data}", f"exp_dir={tmp_path}/exp", "trainer.device=cpu")
 
 
+def test_a_trial_list_that_is_a_pipe(data, tmp_path, capsys):
+    (data / "trials").unlink()
+    os.mkfifo(data / "trials")
+    assert f"{data}/trials: is a pipe" in said(capsys, "validate", data)
+    assert f"{data}/trials: is a pipe" in said(capsys, "convert", f"source={data}", f"out={tmp_path}/c")
+
+
 def test_a_table_that_is_a_device(model, data, tmp_path, capsys):
     (data / "utt2spk").unlink()
     a_device(data / "utt2spk")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import os
 import re
 import zlib
@@ -27,6 +28,9 @@ from svtoolkit.system.regular_file import is_regular
 
 LINE_FORM = "`1 <speaker>/<video>/<file>.wav <speaker>/<video>/<file>.wav` or the same with 0"
 GZIP = b"\x1f\x8b"
+
+LONGEST_LIST = 1 << 30
+"""Bytes; the longest official list has some 600 000 lines."""
 
 
 @dataclass(frozen=True)
@@ -171,12 +175,20 @@ def _read(path: str | Path) -> bytes:
         raise UserError(f"{file}: there is no such trial list; expected lines {LINE_FORM}")
     content = file.read_bytes()
     try:
-        text = gzip.decompress(content) if content.startswith(GZIP) else content
+        text = _decompress(content) if content.startswith(GZIP) else content
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{file}: cannot be decompressed ({error}); download it again") from error
     if b"\0" in text:
         raise UserError(f"{file}: is no UTF-8 text; save it as UTF-8, or download it again")
     return text.removeprefix(BYTE_ORDER_MARK)
+
+
+def _decompress(content: bytes) -> bytes:
+    with gzip.open(io.BytesIO(content)) as stream:
+        text = stream.read(LONGEST_LIST + 1)
+    if len(text) > LONGEST_LIST:
+        raise OSError(f"it unfolds to more than {LONGEST_LIST} bytes, longer than any list")
+    return text
 
 
 def _recognise(content: bytes) -> OfficialList | None:

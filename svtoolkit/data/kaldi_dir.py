@@ -183,7 +183,7 @@ def further_tables(folder: Path, utt2spk: Mapping[str, str]) -> Iterator[tuple[s
     """Other tables of utterances and speakers (utt2*, spk2*, text): their name and their entries of those given."""
     for patterns, keys in ((("utt2*", "text"), set(utt2spk)), (("spk2*",), set(utt2spk.values()))):
         for file in sorted(file for pattern in patterns for file in folder.glob(pattern)):
-            if file.name not in (*COLUMNS, "spk2utt") and file.is_file():
+            if file.name not in (*COLUMNS, "spk2utt") and is_regular(file):
                 yield file.name, {key: value for key, (_, value) in read_table(file, []).items() if key in keys}
 
 

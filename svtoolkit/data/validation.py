@@ -93,8 +93,8 @@ def validate(path: str | Path, *, progress: Callable[[int], object] | None = Non
 
 def find_trials(path: str | Path) -> list[Path]:
     """The trial lists of a data directory: `trials` and `trials_*`."""
-    files = (file for file in Path(path).glob("trials*") if file.is_file())
-    return sorted(file for file in files if file.name == "trials" or file.name.startswith("trials_"))
+    files = (file for file in Path(path).glob("trials*") if file.name == "trials" or file.name.startswith("trials_"))
+    return sorted(file for file in files if is_regular(file))
 
 
 def _check_options(config: ValidateConfig) -> None:
