@@ -165,6 +165,18 @@ def test_killed_and_run_again_it_goes_on_to_the_same_bytes(tmp_path, model, eval
     assert not (tmp_path / "e.parts").exists()
 
 
+def test_parts_that_lost_their_vectors_are_made_again(tmp_path, model, eval_data, calls, caplog):
+    assert embed(model, eval_data, tmp_path / "whole" / "e", "batch_size=3") == 0
+    embed_until_killed(4, model, eval_data, tmp_path / "e", "batch_size=3")
+    [vectors] = tmp_path.glob("e.parts/*/vectors.f32")
+    os.truncate(vectors, vectors.stat().st_size - 4)
+    calls.clear()
+    assert embed(model, eval_data, tmp_path / "e", "batch_size=3") == 0
+    assert sum(calls) == 16
+    assert results(tmp_path / "e") == results(tmp_path / "whole" / "e")
+    assert any("holds fewer vectors than" in message for message in caplog.messages)
+
+
 @pytest.mark.parametrize("change", ["model", "data", "batch_size=2"])
 def test_parts_of_something_else_are_not_mixed_in(tmp_path, model, eval_data, calls, change):
     out = tmp_path / "e"

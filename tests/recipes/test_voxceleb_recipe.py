@@ -188,7 +188,7 @@ svt() { # stands in: tells what it was asked for, and scores as many trials as t
     printf '%s ' "$@"; echo
     [[ "$1" != score ]] || { mkdir -p "${7%/*}"; cp "$3" "$7"; }
 }
-data=data exp_dir=exp train_set=train score=(top_n=7) evaluate=(resamples=9)
+data=data exp_dir=exp train_set=train limit="" top_n=600 score=(top_n=7) evaluate=(resamples=9)
 find_evaluations
 echo "${evaluations[@]}"
 for evaluation in "${evaluations[@]}"; do
