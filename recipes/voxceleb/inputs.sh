@@ -163,6 +163,13 @@ require_all() {
     require_lines "$1/$table" "$(wc -l <"$1/utt2spk")" "utterances with audio"
 }
 
+# require_embeddings OUT UTT2SPK: of all utterances but those that OUT.yaml lists as failures.
+require_embeddings() {
+    local failed
+    failed=$(awk '/^failures:/ { on = 1; next } /^[^ ]/ { on = 0 } on && /^  [^ ]/ { n++ } END { print n + 0 }' "$1.yaml")
+    require_lines "$1.scp" $(($(wc -l <"$2") - failed)) "embeddings of ${1##*/}"
+}
+
 require_epochs() { # require_epochs EXP_DIR: all of its epochs are in its history
     local found wanted
     require_file "$1/config.yaml" "the configuration of the run"

@@ -14,6 +14,7 @@ from tqdm import tqdm
 from svtoolkit import __version__
 from svtoolkit.checkpoints.released import WEIGHTS
 from svtoolkit.config import EmbedConfig
+from svtoolkit.data.bad_files import count_allowed
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
 from svtoolkit.data.validation import find_trials
 from svtoolkit.errors import UserError
@@ -28,7 +29,9 @@ log = logging.getLogger(__name__)
 
 
 def run(config: EmbedConfig, command_line: str) -> int:
-    """Extract; the exit status is 1 where an utterance has no embedding (the others are written)."""
+    """Extract; the exit status is 1 where more utterances than may be have no embedding (the others are written)."""
+    if not 0 <= config.max_bad <= 1:
+        raise UserError(f"max_bad is {config.max_bad}, expected a share of the utterances from 0 to 1")
     if config.threads is not None:
         if config.threads < 1:
             raise UserError(f"threads is {config.threads}, expected 1 or more, or null")
@@ -70,9 +73,11 @@ def run(config: EmbedConfig, command_line: str) -> int:
         say_next("svt", "score", "--trials", str(lists[0]), "--embeddings", str(scp), "--out", scores)
     for utterance, reason in failures.items():
         print(f"failed: {utterance}: {reason}", file=sys.stderr)
-    if failures:
-        print(f"error: {len(failures)} of {len(utterances)} utterances have no embedding", file=sys.stderr)
-    return 1 if failures else 0
+    allowed = count_allowed(config.max_bad, len(utterances))
+    if len(failures) > allowed:
+        may = f"; with max_bad={config.max_bad:g} {allowed} may have none" if allowed else ""
+        print(f"error: {len(failures)} of {len(utterances)} utterances have no embedding{may}", file=sys.stderr)
+    return 1 if len(failures) > allowed else 0
 
 
 def _made_of(config: EmbedConfig, model: SpeakerModel, utterances: Sequence[Utterance]) -> dict[str, object]:

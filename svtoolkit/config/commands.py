@@ -153,6 +153,10 @@ class EmbedConfig:
     )
     batch_size: int = setting(32, "utterances of equal length that go together at most, within batch_seconds")
     num_workers: int = setting(1, "reading threads")
+    max_bad: float = setting(
+        0.0,
+        "share of the utterances that may have no embedding, above which the exit status is 1; above 0 one always may",
+    )
 
 
 @dataclass

@@ -129,19 +129,25 @@ class EmbeddingParts:
 
     def _read(self, utterances: Sequence[Utterance]) -> None:
         """Take up what is recorded, and cut off what is not; audio that was changed since is embedded again."""
-        journal = self.folder / JOURNAL
-        content = journal.read_bytes() if journal.is_file() else b""
+        journal, vectors = self.folder / JOURNAL, self.folder / VECTORS
+        if not journal.is_file() or not vectors.is_file():
+            shutil.rmtree(self.folder, ignore_errors=True)
+            return
+        content = journal.read_bytes()
         whole = content[: content.rfind(b"\n") + 1]
-        for line in whole.splitlines():
-            facts = json.loads(line)
+        recorded = [json.loads(line) for line in whole.splitlines()]
+        size = sum(4 * facts["dim"] * len(facts["rows"]) for facts in recorded)
+        if vectors.stat().st_size < size:
+            log.warning("%s: holds fewer vectors than %s lists; all are made again", vectors, journal)
+            shutil.rmtree(self.folder)
+            return
+        os.truncate(journal, len(whole))
+        os.truncate(vectors, size)
+        for facts in recorded:
             self._count(facts)
             for row in facts["rows"]:
                 if _changed_since(utterances[row].path, facts["begin"]):
                     del self.place[row]
-        if journal.is_file():
-            os.truncate(journal, len(whole))
-        if (self.folder / VECTORS).is_file():
-            os.truncate(self.folder / VECTORS, 4 * self._written * self._dim)
 
 
 @contextmanager

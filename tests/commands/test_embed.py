@@ -58,6 +58,20 @@ def test_one_unreadable_file_costs_its_own_embedding_alone(tmp_path, model, caps
     assert list(yaml.safe_load((tmp_path / "e.yaml").read_text())["failures"]) == ["s01-1"]
 
 
+def test_some_may_have_none_where_that_is_said(tmp_path, model, capsys):
+    data = write_data(tmp_path / "data", range(2), 3)
+    for name in ("s01-1", "s01-2"):
+        (data / "wav" / "s01" / f"{name}.wav").write_bytes(b"no audio")
+    assert embed(model, data, tmp_path / "e", "max_bad=0.1") == 1
+    expected = "error: 2 of 6 utterances have no embedding; with max_bad=0.1 1 may have none"
+    assert capsys.readouterr().err.splitlines()[-1] == expected
+    assert embed(model, data, tmp_path / "e", "max_bad=0.4") == 0
+    errors = capsys.readouterr().err
+    assert "failed: s01-2: " in errors
+    assert "error" not in errors
+    assert len(kaldiio.load_scp(f"{tmp_path}/e.scp")) == 4
+
+
 def test_nothing_is_written_where_nothing_can_be_read(tmp_path, model, capsys):
     data = write_data(tmp_path / "data", range(1), 2)
     for path in (data / "wav").rglob("*.wav"):
@@ -90,6 +104,7 @@ def test_relative_paths_are_taken_from_root(tmp_path, model, monkeypatch):
         ("threads=0", "threads is 0, expected 1 or more, or null"),
         ("device=tpu", "device is 'tpu', expected auto, cpu, cuda or cuda:N"),
         ("precision=int8", "precision is 'int8', expected one of fp32, bf16, fp16"),
+        ("max_bad=2", "max_bad is 2.0, expected a share of the utterances from 0 to 1"),
         ("batch_seconds=0.5", "batch_seconds is 0.5, expected 1 second of audio or more"),
         ("batch_size=0", "found batch_size=0 num_workers=1, expected at least 1 and 0"),
         ("model=/nowhere", "/nowhere/model.yaml: there is no such file; expected a released model"),
@@ -163,6 +178,18 @@ def test_killed_and_run_again_it_goes_on_to_the_same_bytes(tmp_path, model, eval
     assert "resuming: 8 of 16 utterances are embedded already" in captured.out
     assert "16/16" in captured.err
     assert not (tmp_path / "e.parts").exists()
+
+
+def test_parts_that_lost_their_vectors_are_made_again(tmp_path, model, eval_data, calls, caplog):
+    assert embed(model, eval_data, tmp_path / "whole" / "e", "batch_size=3") == 0
+    embed_until_killed(4, model, eval_data, tmp_path / "e", "batch_size=3")
+    [vectors] = tmp_path.glob("e.parts/*/vectors.f32")
+    os.truncate(vectors, vectors.stat().st_size - 4)
+    calls.clear()
+    assert embed(model, eval_data, tmp_path / "e", "batch_size=3") == 0
+    assert sum(calls) == 16
+    assert results(tmp_path / "e") == results(tmp_path / "whole" / "e")
+    assert any("holds fewer vectors than" in message for message in caplog.messages)
 
 
 @pytest.mark.parametrize("change", ["model", "data", "batch_size=2"])

@@ -87,6 +87,7 @@ def test_keys_that_change_nothing_that_is_learnt_may_change(speech, tmp_path, fi
         "data__root": str(tmp_path),
         "data__source": "files",
         "data__cache_gib": 1.0,
+        "data__max_bad": 0.5,
         "trainer__device": "auto",
         "trainer__checkpoint_minutes": 3.0,
         "trainer__checkpoint_steps": 2,
