@@ -32,7 +32,7 @@ def test_the_table(survey, capsys):
         "resnet34  ResNet          0      6.63    4.53    5120        256  store        0.0587",
         "revnet57  ResNet          1      6.63    4.53    5120        256  store        0.0587",
         "GMAC and GiB of an utterance of 200 frames and 80 bins; GiB: one more in a large batch, float32 training step "
-        "of the network alone, memory=auto; `svt memory` has the rest",
+        "of the network alone, `svt train memory=auto`; `svt memory` has the rest",
     ]
 
 
