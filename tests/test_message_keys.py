@@ -33,12 +33,19 @@ OF_SOME_COMMANDS = {
     "svtoolkit.distributed": "train",
     "svtoolkit.features": "train",  # a model.yaml has them under the same names
     "svtoolkit.losses.schedule": "train",
+    "svtoolkit.losses": "train memory",
     "svtoolkit.memory.strategies.reversible": "train memory",
+    "svtoolkit.optim.backends": "train",
+    "svtoolkit.optim": "train memory",
     "svtoolkit.planning.memory_prediction": "memory",
     "svtoolkit.planning.micro_batch": "train",
     "svtoolkit.runs.epoch_weights": "average",
     "svtoolkit.runs.exp_dir": "train",
+    "svtoolkit.scoring.audio_input": "embed verify calibrate",
+    "svtoolkit.scoring.evaluation": "evaluate",
     "svtoolkit.scoring.extraction": "embed",
+    "svtoolkit.scoring.forward": "embed verify calibrate",
+    "svtoolkit.scoring.metrics": "evaluate calibrate",
     "svtoolkit.training": "train",
 }
 """Rooms whose messages reach the user by these commands alone, though others import something of them."""

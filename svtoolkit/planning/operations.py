@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import conv_flop_count, flop_registry
 
 
 class Operations(TorchDispatchMode):
@@ -21,7 +23,17 @@ class Operations(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        counted = flop_registry.get(func._overloadpacket)
-        if counted is not None:
-            self.count += counted(*args, **(kwargs or {}), out_val=result)
+        operation = func._overloadpacket
+        if operation is torch.ops.aten.convolution_backward:
+            self.count += _of_convolution_backward(*args)
+        elif operation in flop_registry:
+            self.count += flop_registry[operation](*args, **(kwargs or {}), out_val=result)
         return result
+
+
+def _of_convolution_backward(gradient: Tensor, inputs: Tensor, weight: Tensor, *rest: Any) -> int:
+    """Each of the gradients of input and weight costs what the convolution did; torch's own count of the second knows
+    no groups, and takes a depthwise convolution for a whole one.
+    """
+    *_, wanted = rest
+    return sum(wanted[:2]) * conv_flop_count([*inputs.shape], [*weight.shape], [*gradient.shape])

@@ -112,7 +112,7 @@ def test_refusal_says_what_was_found_and_what_to_do(monkeypatch, error, found):
     message = str(caught.value)
     assert message.startswith(f"features.backend=torchaudio needs a torchaudio that matches torch {torch.__version__}")
     assert found in message
-    assert message.endswith("install a matching build or use features.backend=torch")
+    assert message.endswith("install a matching build, or train with features.backend=torch")
     assert "\n" not in message
 
 
@@ -120,7 +120,7 @@ def test_missing_torchaudio(monkeypatch):
     """None in sys.modules is how Python marks a module that cannot be imported."""
     monkeypatch.setitem(sys.modules, "torchaudio", None)
     monkeypatch.delitem(sys.modules, "torchaudio.compliance.kaldi", raising=False)
-    with pytest.raises(ImportError, match=r"use features\.backend=torch"):
+    with pytest.raises(ImportError, match=r"train with features\.backend=torch"):
         build_front_end(backend="torchaudio")
 
 
