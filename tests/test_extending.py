@@ -168,6 +168,8 @@ def test_a_front_end(added):
     features = front_end(waveforms)
     assert features.shape == (2, front_end.num_frames(1600), 24)
     assert features.mean(1).abs().max() < 1e-4
+    assert front_end.framewise
+    assert torch.allclose(front_end.frames(waveforms[:, 320:])[:, :3], front_end.frames(waveforms)[:, 2:5], atol=1e-4)
 
 
 def test_an_augmentation(added):

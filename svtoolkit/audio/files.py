@@ -135,6 +135,7 @@ def read_audio(
     duration: float | None = None,
     channel: int | None = None,
     resample: bool = False,
+    group: str = "data.",
 ) -> np.ndarray:
     """Decode a stretch of an audio file.
 
@@ -145,6 +146,7 @@ def read_audio(
         duration: length in seconds; to the end of the file if None.
         channel: channel to take of a multi-channel file, counted from 0.
         resample: convert a file of another rate instead of refusing it.
+        group: what the keys of channel and resample begin with where a message names them.
 
     Returns:
         float32 samples in [-1, 1], shape (samples,); fewer than asked for where the file ends earlier.
@@ -159,11 +161,11 @@ def read_audio(
         if rate != sample_rate and not resample:
             raise UserError(
                 f"{path}: sample rate is {rate} Hz, expected {sample_rate} Hz; "
-                "convert the corpus, set features.sample_rate to its rate, or allow data.resample=true"
+                f"convert the corpus, set features.sample_rate to its rate, or allow {group}resample=true"
             )
         if stream.channels > 1 and channel is None:
             raise UserError(
-                f"{path}: {stream.channels} channels, expected one; choose one with data.channel=0 (counted from 0)"
+                f"{path}: {stream.channels} channels, expected one; choose one with {group}channel=0 (counted from 0)"
             )
         if channel is not None and not 0 <= channel < stream.channels:
             raise UserError(f"{path}: there is no channel {channel}, the file has {stream.channels} (counted from 0)")

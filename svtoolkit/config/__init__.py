@@ -10,6 +10,7 @@ from svtoolkit.config.commands import (
     COMMANDS,
     ArchivesConfig,
     AverageConfig,
+    ComputeFeaturesConfig,
     ConvertConfig,
     EmbedConfig,
     EvaluateConfig,

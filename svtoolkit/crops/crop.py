@@ -25,7 +25,7 @@ class CropBatch(NamedTuple):
     """Crops on their way to the device.
 
     Attributes:
-        waveforms: float32, (batch, samples).
+        waveforms: float32, (batch, samples); of stored features their frames, (batch, frames, bins).
         labels: classes, int64, (batch,).
         masks: SpecAugment masks, int64, (batch, masks, 2).
         entries: rows of the training set, int64, (batch,).
@@ -49,6 +49,7 @@ class Crop(NamedTuple):
     """One crop: as the row of a ``CropBatch``.
 
     Attributes:
+        samples: of the waveform, or frames.
         changes: loaded parameters of changes that are left to the device.
     """
 
@@ -127,7 +128,7 @@ class CropDataset(Dataset[Crop]):
         utterance = self.training_set.utterances[utterance_index]
         available = float(self.training_set.seconds[utterance_index])
         wanted = math.ceil(self.geometry.samples * speed) / rate
-        start = rng.random() * max(available - wanted, 0.0)
+        start = draw_start(available, wanted, rng)
         samples = read_audio(
             utterance.path,
             sample_rate=rate,
@@ -145,6 +146,11 @@ class CropDataset(Dataset[Crop]):
             samples = convert_rate(samples, rate * speed, rate)
         count = self.geometry.samples
         return samples[:count] if len(samples) >= count else np.resize(samples, count)
+
+
+def draw_start(available: float, wanted: float, rng: np.random.Generator) -> float:
+    """Where a crop begins in its utterance: in seconds, as the durations of both."""
+    return rng.random() * max(available - wanted, 0.0)
 
 
 def collate_crops(items: list[Crop]) -> CropBatch:

@@ -18,9 +18,12 @@ from svtoolkit.augmentation.noise import NoiseLibrary
 from svtoolkit.augmentation.spec_augment import SpecAugment
 from svtoolkit.config import TrainConfig
 from svtoolkit.crops.crop import CropDataset, CropGeometry
+from svtoolkit.crops.feature_crop import FeatureCropDataset
 from svtoolkit.crops.manifest import Manifest
 from svtoolkit.crops.sampler import Windows
+from svtoolkit.crops.stored_features import read_stored_features
 from svtoolkit.crops.training_set import TrainingSet
+from svtoolkit.data.audio_table import find_source
 from svtoolkit.data.shard_index import read_checksums
 from svtoolkit.data.splitting import draw_eval_speakers
 from svtoolkit.errors import UserError
@@ -41,11 +44,14 @@ class TrainingData:
         held_out: speakers for validation; None: none.
         spec_augment: masks of the features.
         augmenter: changes of the waveforms; without any where none can happen.
+        stored: what the features are that crops are cut from; None: they are cut from audio.
     """
 
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
-        manifest, self.held_out = self._split(Manifest.read(config.data.train, config.data.root, config.data.source))
+        self.stored = read_stored_features(config)
+        source = find_source(Path(config.data.train), config.data.source)
+        manifest, self.held_out = self._split(Manifest.read(config.data.train, config.data.root, source))
         self.training_set = TrainingSet.build(
             manifest, speeds=config.data.speeds, min_seconds=config.data.min_seconds, jobs=self._jobs
         )
@@ -56,11 +62,14 @@ class TrainingData:
         )
         self.augmenter = self._build_augmenter()
 
-    def crops(self, front_end: FrontEnd) -> CropDataset:
+    def crops(self, front_end: FrontEnd) -> CropDataset | FeatureCropDataset:
         """The crops that this front end makes ``data.crop_frames`` frames of."""
         config = self.config
         samples = front_end.num_samples(config.data.crop_frames)
         geometry = CropGeometry(config.features.sample_rate, samples, config.data.crop_frames, config.features.num_bins)
+        if self.stored is not None:
+            shift = front_end.num_samples(2) - front_end.num_samples(1)
+            return FeatureCropDataset(self.training_set, geometry, self.spec_augment, shift=shift, seed=config.seed)
         return CropDataset(
             self.training_set,
             geometry,
@@ -94,7 +103,8 @@ class TrainingData:
 
     def fingerprint(self) -> str:
         """Changes whenever the same draw would be another crop: guards a resumed run."""
-        return " ".join(filter(None, (self.training_set.fingerprint(), self.augmenter.fingerprint())))
+        form = None if self.stored is None else f"features as {self.stored.form}"
+        return " ".join(filter(None, (self.training_set.fingerprint(), self.augmenter.fingerprint(), form)))
 
     def announce(self) -> None:
         """Log the sizes of the training set and the changes of its crops."""
@@ -105,6 +115,8 @@ class TrainingData:
             len(data.utterances), data.seconds.sum() / 3600,
             len(data.speakers), len(data.speeds), data.num_classes, held,
         )  # fmt: skip
+        if self.stored is not None:
+            log.info("crops are stretches of stored features (%s): no audio is read", self.stored.form)
         if self.augmenter.changes:
             log.info("%s, computed in the %s", self.augmenter.description(), self.config.augment.device)
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from svtoolkit.audio.files import inspect_audio, read_audio
+from svtoolkit.data.feature_archive import open_features
 from svtoolkit.data.kaldi_dir import Utterance
 from svtoolkit.device import autocast
 from svtoolkit.errors import UserError
@@ -55,6 +56,7 @@ class EmbeddingExtractor:
         channel, resample: as for ``read_audio``.
         batch_size: utterances in a batch at most, all of equal length.
         num_workers: threads that read audio; 0 means 1.
+        stored: utterances are listed by their features, which the front end made before, not by their audio.
 
     Raises:
         UserError: a number out of range, an unknown precision.
@@ -69,6 +71,7 @@ class EmbeddingExtractor:
     resample: bool = False
     batch_size: int = 32
     num_workers: int = 1
+    stored: bool = False
 
     def __post_init__(self) -> None:
         if self.batch_size < 1 or self.num_workers < 0:
@@ -97,10 +100,10 @@ class EmbeddingExtractor:
                 for utterance, result in zip(batch, results, strict=True):
                     if isinstance(result, str):
                         failures[utterance.utterance_id] = result
-                for utterance, samples, embedding in self._embed(batch, results):
+                for utterance, signal, embedding in self._embed(batch, results):
                     if np.isfinite(embedding).all():
                         found[utterance.utterance_id] = embedding
-                        audio_seconds += len(samples) / self.front_end.sample_rate
+                        audio_seconds += self._samples_of(signal) / self.front_end.sample_rate
                     else:
                         failures[utterance.utterance_id] = f"{utterance.path}: {NOT_FINITE}"
                 if progress:
@@ -136,14 +139,14 @@ class EmbeddingExtractor:
             self.network.train(was_training)
 
     def _plan(self, utterances: Sequence[Utterance], failures: dict[str, str]) -> list[list[Utterance]]:
-        """Batches of equal length according to the files' headers, shortest first."""
+        """Batches of equally many frames according to the files' headers, shortest first."""
         by_length: dict[int, list[Utterance]] = {}
-        lengths = map_in_order(_num_samples, utterances, max(1, self.num_workers))
+        lengths = map_in_order(self._count_frames, utterances, max(1, self.num_workers))
         for utterance, length in zip(utterances, lengths, strict=True):
             if isinstance(length, str):
                 failures[utterance.utterance_id] = length
             else:
-                by_length.setdefault(self.front_end.num_frames(length), []).append(utterance)
+                by_length.setdefault(length, []).append(utterance)
         return [
             group[first : first + self.batch_size]
             for _, group in sorted(by_length.items())
@@ -151,7 +154,7 @@ class EmbeddingExtractor:
         ]
 
     def _read_ahead(self, batches: list[list[Utterance]]) -> Iterator[tuple[list[Utterance], list[np.ndarray | str]]]:
-        """Waveforms of each batch, or reasons; read by threads while the network works on the batch before."""
+        """Signals of each batch, or reasons; read by threads while the network works on the batch before."""
         with ThreadPoolExecutor(max(1, self.num_workers)) as pool:
             reading = [[pool.submit(self._read, utterance) for utterance in batch] for batch in batches[:2]]
             for position, batch in enumerate(batches):
@@ -160,9 +163,22 @@ class EmbeddingExtractor:
                     reading.append([pool.submit(self._read, utterance) for utterance in batches[position + 2]])
                 yield batch, results
 
-    def _read(self, utterance: Utterance) -> np.ndarray | str:
-        """Samples, or the reason why there are none."""
+    def _count_frames(self, utterance: Utterance) -> int | str:
+        """Frames by the header, or the reason why it cannot be read."""
         try:
+            if not self.stored:
+                return self.front_end.num_frames(_num_samples(utterance))
+            with open_features(utterance.path, self.front_end.num_bins) as matrix:
+                return matrix.rows
+        except UserError as error:
+            return str(error)
+
+    def _read(self, utterance: Utterance) -> np.ndarray | str:
+        """Samples (samples,) or frames (frames, bins), or the reason why there are none."""
+        try:
+            if self.stored:
+                with open_features(utterance.path, self.front_end.num_bins) as matrix:
+                    return matrix.read(0, matrix.rows)
             samples = read_audio(
                 utterance.path,
                 sample_rate=self.front_end.sample_rate,
@@ -180,33 +196,36 @@ class EmbeddingExtractor:
     def _embed(
         self, batch: list[Utterance], results: list[np.ndarray | str]
     ) -> Iterator[tuple[Utterance, np.ndarray, np.ndarray]]:
-        """Utterance, samples and embedding of those that could be read, batched by number of frames.
+        """Utterance, samples or frames, and embedding of those that could be read, batched by number of frames.
 
         Frames are counted again: a header may be wrong, and resampling may round.
         """
         groups: dict[int, list[tuple[Utterance, np.ndarray]]] = {}
         for utterance, result in zip(batch, results, strict=True):
             if not isinstance(result, str):
-                groups.setdefault(self.front_end.num_frames(len(result)), []).append((utterance, result))
+                groups.setdefault(self.front_end.num_frames(self._samples_of(result)), []).append((utterance, result))
         for group in groups.values():
-            embeddings = self._forward([samples for _, samples in group])
-            yield from ((utterance, samples, row) for (utterance, samples), row in zip(group, embeddings, strict=True))
+            embeddings = self._forward([signal for _, signal in group])
+            yield from ((utterance, signal, row) for (utterance, signal), row in zip(group, embeddings, strict=True))
+
+    def _samples_of(self, signal: np.ndarray) -> int:
+        """Samples of a waveform, or that frames were made of."""
+        return len(signal) if signal.ndim == 1 else self.front_end.num_samples(len(signal))
 
     @torch.inference_mode()
-    def _forward(self, waveforms: list[np.ndarray]) -> np.ndarray:
-        """Waveforms of equally many frames -> (batch, embedding_dim) float32."""
-        samples = self.front_end.num_samples(self.front_end.num_frames(len(waveforms[0])))
-        batch = torch.from_numpy(np.stack([waveform[:samples] for waveform in waveforms])).to(self.device)
-        features = self.front_end(batch)
+    def _forward(self, signals: list[np.ndarray]) -> np.ndarray:
+        """Waveforms or frames, of equally many frames -> (batch, embedding_dim) float32."""
+        length = len(signals[0])
+        if signals[0].ndim == 1:
+            length = self.front_end.num_samples(self.front_end.num_frames(length))
+        batch = torch.from_numpy(np.stack([signal[:length] for signal in signals])).to(self.device)
+        features = self.front_end.features_of(batch)
         with autocast(self.device, self.precision):
             return self.network(features).float().cpu().numpy()
 
 
-def _num_samples(utterance: Utterance) -> int | str:
-    try:
-        info = inspect_audio(utterance.path)
-    except UserError as error:
-        return str(error)
+def _num_samples(utterance: Utterance) -> int:
+    info = inspect_audio(utterance.path)
     rest = info.samples - round(utterance.offset * info.sample_rate)
     if utterance.whole_file or utterance.duration is None:
         return rest

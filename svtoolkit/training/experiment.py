@@ -118,7 +118,7 @@ class Experiment:
             self.schedule,
             settings,
             Path(config.exp_dir) / CHECKPOINTS,
-            validate=build_validation(config, self.data.held_out, self.step) if world.is_first else None,
+            validate=build_validation(config, self.data, self.step) if world.is_first else None,
             validate_every=config.validation.every_epochs,
             name_utterances=lambda entries: name_utterances(self.data.training_set, entries),
             fingerprint=self.data.fingerprint(),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from svtoolkit.config import TrainConfig
-from svtoolkit.crops.manifest import Manifest
+from svtoolkit.crops.training_data import TrainingData
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.trials import make_trials, write_trials
 from svtoolkit.errors import UserError
@@ -53,17 +53,20 @@ class HeldOutValidation:
 
 
 def build_validation(
-    config: TrainConfig, held_out: Manifest | None, step: OptimizerStep
+    config: TrainConfig, data: TrainingData, step: OptimizerStep
 ) -> Callable[[], dict[str, float]] | None:
     """Validation of the step's network as it is when this is called; None without held-out speakers."""
-    if held_out is None:
+    if data.held_out is None:
         return None
+    folder = Path(config.exp_dir) / VALIDATION
     validation = HeldOutValidation(
-        held_out.kaldi_dir(),
+        data.held_out.kaldi_dir(),
         targets_per_speaker=config.validation.targets_per_speaker,
         seed=config.seed,
-        folder=Path(config.exp_dir) / VALIDATION,
+        folder=folder,
     )
+    if data.stored is not None:
+        data.stored.write(folder)
     extractor = EmbeddingExtractor(
         step.network,
         step.front_end,
@@ -71,5 +74,6 @@ def build_validation(
         channel=config.data.channel,
         resample=config.data.resample,
         num_workers=max(1, config.data.num_workers),
+        stored=data.stored is not None,
     )
     return lambda: validation.run(extractor)
