@@ -23,6 +23,7 @@ from svtoolkit.config import ComputeFeaturesConfig, FeaturesConfig
 from svtoolkit.data import feature_task, feature_writer
 from svtoolkit.data.feature_writer import compute_features
 from svtoolkit.data.kaldi_dir import KaldiDir
+from svtoolkit.data.sharding.writer import write_shards
 from svtoolkit.data.tables import Segment, read_table
 from svtoolkit.errors import UserError
 from svtoolkit.features import FrontEnd, build_front_end
@@ -53,6 +54,14 @@ def test_features_are_those_of_whole_utterances_before_the_mean_is_removed(speec
         samples = torch.from_numpy(read_audio(path, sample_rate=16000))
         np.testing.assert_allclose(found[utterance], front_end(samples[None])[0].numpy(), atol=1e-5)
         assert found[utterance].dtype == np.float32
+
+
+def test_features_of_shards_are_those_of_files(speech, written, tmp_path):
+    write_shards(KaldiDir.read(speech), tmp_path / "shards", per_shard=20)
+    write_features_of(tmp_path / "shards", tmp_path / "out", per_archive=PER_ARCHIVE)
+    ours, theirs = content_of(tmp_path / "out"), content_of(written)
+    assert ours.keys() == theirs.keys()
+    assert [name for name in ours if ours[name] != theirs[name]] == [".features/made_of.json"]
 
 
 def test_tables_and_settings(speech, written):
