@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from svtoolkit.audio.files import read_audio
+from svtoolkit.audio.shards.location import parse_location
 from svtoolkit.config import ComputeFeaturesConfig
 from svtoolkit.data.bad_files import BadFile
 from svtoolkit.data.feature_archive import write_features
@@ -152,7 +154,7 @@ def compute_frames(
 
 
 def read_record(task: FeatureTask) -> FeatureRecord | None:
-    """The record of an archive that is whole and holds these utterances; None, with a warning, where it is not."""
+    """The record of an archive that is whole and made of these utterances as they are; None, with a warning, if not."""
     if not task.record.is_file():
         return None
     try:
@@ -172,7 +174,26 @@ def read_record(task: FeatureTask) -> FeatureRecord | None:
     if size != found.size:
         log.warning("%s: has %d bytes, was written with %d; it is made again", task.archive, size, found.size)
         return None
+    changed = _changed_since(task.archive.stat().st_mtime_ns, task.utterances) if size else None
+    if changed is not None:
+        log.warning("%s: is older than %s; it is made again", task.archive, changed)
+        return None
     return found
+
+
+def _changed_since(moment: int, utterances: Sequence[Utterance]) -> str | None:
+    """An audio file, or shard, that was written after a moment (nanoseconds); None: there is none that is there."""
+    shards = (parse_location(utterance.path) for utterance in utterances)
+    for path in dict.fromkeys(
+        str(utterance.path) if shard is None else shard.archive
+        for utterance, shard in zip(utterances, shards, strict=True)
+    ):
+        try:
+            if os.stat(path).st_mtime_ns > moment:
+                return path
+        except OSError:
+            continue
+    return None
 
 
 class _NotWrittenError(Exception):

@@ -58,8 +58,9 @@ def compute_features(
     """Write the data directory of the features of another one, or what is missing of it.
 
     The bytes depend on utterances and settings alone, neither on ``jobs`` nor on how often a run was stopped. Finished
-    archives are recorded in `<out>/.features`; what has files that could not be used is tried again as long as
-    `feats.scp`, which is written last, is not there. Trial lists and further tables are taken over.
+    archives are recorded in `<out>/.features`, and made again where audio has changed since; what has files that could
+    not be used is tried again as long as `feats.scp`, which is written last, is not there. Trial lists and further
+    tables are taken over.
 
     Args:
         config: of the command; with several ``jobs``, a script must call this under ``if __name__ == "__main__"``.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import soundfile
 import torch
 import yaml
 from feature_material import BINS, content_of, write_features_of
+from speech_material import write_speech
 
 from svtoolkit.audio.files import read_audio
 from svtoolkit.config import ComputeFeaturesConfig, FeaturesConfig
@@ -166,6 +168,29 @@ def test_what_is_not_whole_is_made_again(speech, written, tmp_path, harm, messag
     assert write_features_of(speech, out, per_archive=PER_ARCHIVE).reused == 6
     assert message in caplog.text
     assert content_of(out) == content_of(written)
+
+
+@pytest.mark.parametrize("kind", ["files", "shards"])
+def test_what_is_older_than_its_audio_is_made_again(tmp_path, caplog, kind):
+    data = write_speech(tmp_path / "speech", speakers=2, utterances=4)
+    if kind == "shards":
+        write_shards(KaldiDir.read(data), tmp_path / "shards", per_shard=4, order="sorted")
+        data, changed = tmp_path / "shards", tmp_path / "shards" / "shard-000001.tar"
+    else:
+        changed = tmp_path / "speech" / "audio" / "spk1-utt2.flac"
+    out = tmp_path / "out"
+    write_features_of(data, out, per_archive=4)
+    assert write_features_of(data, out, per_archive=4).reused == 2
+    later = (out / "feats-000001.ark").stat().st_mtime_ns + 10**9
+    if kind == "files":
+        soundfile.write(changed, soundfile.read(changed)[0] / 2, 16000)
+    os.utime(changed, ns=(later, later))
+    before = content_of(out)
+    assert write_features_of(data, out, per_archive=4).reused == 1
+    assert f"{out}/feats-000001.ark: is older than {changed}; it is made again" in caplog.text
+    after = content_of(out)
+    assert before["feats-000000.ark"] == after["feats-000000.ark"]
+    assert (before["feats-000001.ark"] == after["feats-000001.ark"]) == (kind == "shards")
 
 
 def write_bad(folder: Path) -> Path:
