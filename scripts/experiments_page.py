@@ -27,8 +27,8 @@ NETWORKS_OF_THE_PAPER = """
 """Liu & Qian, tables V and VI."""
 
 PUBLISHED = {
-    "resnet152": "12 x 3", "revnet137": "1 x 3", "revnet197": "1 x 5", "df_revnet281": "2 x 5", "df_revnet377": "2 x 6",
-    "df_resnet233": "22 x 4",
+    "resnet101": "9 x 2", "revnet137": "1 x 3", "resnet152": "12 x 3", "revnet197": "1 x 5", "df_resnet179": "19 x 3",
+    "df_revnet281": "2 x 5", "df_resnet233": "22 x 4", "df_revnet377": "2 x 6",
 }  # fmt: skip
 """GPUs x days of their table VII."""
 

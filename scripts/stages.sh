@@ -26,6 +26,7 @@ exp_dir=""      # where the recipe puts what it makes
 data_dirs=()    # directories of --data
 overrides=()    # Hydra overrides for svt
 help_message="" # the recipe's own part of --help
+export SVT_RECIPE=yes # whose next command the recipe runs itself
 nj=$(getconf _NPROCESSORS_ONLN || echo 1) # parallel jobs
 
 # What a recipe may set besides.
@@ -87,6 +88,12 @@ A stage that is finished and whose inputs are unchanged is skipped.
 EOF
 }
 
+# --stop_stage is --stop-stage, as in the recipes of other toolkits; the value stays as it is.
+_with_dashes() {
+    local name=${1%%=*}
+    echo "${name//_/-}${1#"$name"}"
+}
+
 whole_number() { # whole_number OPTION VALUE LEAST: prints it without leading zeros
     if ! [[ "$2" =~ ^[0-9]{1,9}$ ]] || ((10#$2 < $3)); then
         die "$1 takes a whole number of $3 or more, found '$2'"
@@ -96,9 +103,10 @@ whole_number() { # whole_number OPTION VALUE LEAST: prints it without leading ze
 
 # Reads the options above into their variables. The first --data replaces the recipe's own data_dirs.
 parse_options() {
-    local option value form given=""
+    local option value form given_as given=""
     while (($# > 0)); do
-        option=$1 form=""
+        given_as=$1 option=$1 form=""
+        [[ "$option" != --* ]] || option=$(_with_dashes "$option")
         shift
         case $option in
             -h | --help)
@@ -128,7 +136,7 @@ parse_options() {
             *) die "'$option' is neither an option nor an override (key=value, +key=value, ~key); see --help" ;;
         esac
         if [[ -z "$form" ]]; then
-            die "unknown option '$option': known are $(_list_options | sed 's/[: ].*//' | paste -sd ' ' -)"
+            die "unknown option '${given_as%%=*}': known are $(_list_options | sed 's/[: ].*//' | paste -sd ' ' -)"
         fi
         _take_option "$option" "$value"
     done

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from svtoolkit import __version__
 from svtoolkit.config import COMMANDS, REQUIRED
-from svtoolkit.errors import UserError
+from svtoolkit.errors import UserError, hide_credentials
 from svtoolkit.system.output import log_to_stdout
 
 if TYPE_CHECKING:
@@ -38,7 +38,10 @@ SYSTEM_REFUSALS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit status: 0, 1 (the user can put it right) or 128 + signal."""
+    """Run a command; returns the exit status.
+
+    0, 1 (the user can put it right) or 128 + signal; of `svt verify` also 2 (different speakers) and 3 (no threshold).
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         status = _run(words)
@@ -58,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.errno not in SYSTEM_REFUSALS or error.filename is None:
             raise
         remedy = "check the path, its permissions and the free disk, then run the command again"
-        print(f"error: {error.filename}: {error.strerror}; {remedy}", file=sys.stderr)
+        print(f"error: {hide_credentials(str(error.filename))}: {error.strerror}; {remedy}", file=sys.stderr)
         return 1
 
 
@@ -107,21 +110,23 @@ def _run_command(name: str, words: list[str]) -> int:
         module = importlib.import_module(f"svtoolkit.commands.{name}")
         if DRY_RUN in flags:
             return int(module.dry_run(config))
-        return int(module.run(config, shlex.join(["svt", name, *words])) or 0)
+        return int(module.run(config, hide_credentials(shlex.join(["svt", name, *words]))) or 0)
 
 
 def parse_words(name: str, words: Sequence[str]) -> tuple[list[str], bool]:
     """Words of the command line -> (Hydra overrides, whether only the configuration is to be shown).
 
     `--key value` and `--key=value` mean key=value taken literally, where key takes a list a list of this value alone
-    unless it begins with [; null means none. Words without `=` fill the positional keys, where one that takes a list
-    takes all that are left.
+    unless it begins with [; null means none. key=value is a list of this value alone, too, where key takes a list of
+    texts. Words without `=` fill the positional keys, where one that takes a list takes all that are left but one for
+    each position after it, as `cp` does.
 
     Raises:
         UserError: an option without its value, an unknown short option, more words than positions.
     """
     from svtoolkit.composition import quote
     from svtoolkit.composition.keys import is_list, key_types, options_by_path
+    from svtoolkit.composition.override_errors import unquoted
 
     types = key_types(name, options_by_path(words))
     overrides: list[str] = []
@@ -149,17 +154,33 @@ def parse_words(name: str, words: Sequence[str]) -> tuple[list[str], bool]:
                 literal = value if value == "null" else quote(value)
             overrides.append(f"{key}={literal}")
         elif "=" in word or word.startswith("~"):
-            overrides.append(word)
+            key, _, value = word.partition("=")
+            is_one_text = types.get(key) == "list[str]" and value not in ("", "null") and not value.startswith("[")
+            overrides.append(f"{key}=[{quote(unquoted(value))}]" if is_one_text else word)
         elif positions and not word.startswith("-"):
             if is_list(types[positions[0]]):
-                listed.append(quote(word))
+                listed.append(word)
             else:
                 overrides.append(f"{positions.pop(0)}={quote(word)}")
         else:
-            raise UserError(f"svt {name}: found {word!r}, expected key=value; see `svt {name} --help`")
-    if listed:
-        overrides.append(f"{positions[0]}=[{','.join(listed)}]")
+            raise UserError(_unexpected(name, word))
+    given = {override.partition("=")[0] for override in overrides}
+    left = [key for key in positions if key not in given] or positions
+    while listed:
+        if not left:
+            raise UserError(_unexpected(name, listed[0]))
+        key = left.pop(0)
+        if is_list(types[key]):
+            taken = max(1, len(listed) - len(left))
+            overrides.append(f"{key}=[{','.join(map(quote, listed[:taken]))}]")
+            del listed[:taken]
+        else:
+            overrides.append(f"{key}={quote(listed.pop(0))}")
     return overrides, show
+
+
+def _unexpected(name: str, word: str) -> str:
+    return f"svt {name}: found {word!r}, expected key=value; see `svt {name} --help`"
 
 
 def _overview() -> str:

@@ -1,11 +1,24 @@
-"""The one exception that a user is meant to read."""
+"""The one exception that a user is meant to read, and what no message may show."""
 
 from __future__ import annotations
+
+import re
+
+_CREDENTIALS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/{1,2})[^/\s]+@")
+
+
+def hide_credentials(text: str) -> str:
+    """``text`` with ``***`` for the user and password of URLs, also of those that have lost a slash in a path."""
+    return _CREDENTIALS.sub(r"\1***@", text) if "@" in text else text
 
 
 class UserError(Exception):
     """Something the user can put right: bad input, an impossible combination of options, a full disk.
 
     The message is a sentence that names the file and line where there is one, what was found, what was
-    expected and what to do. The command line prints it without a traceback and exits with 1.
+    expected and what to do. The command line prints it without a traceback and exits with 1. Credentials of a URL are
+    not part of it.
     """
+
+    def __str__(self) -> str:
+        return hide_credentials(super().__str__())

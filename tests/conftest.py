@@ -33,6 +33,8 @@ END_TO_END = {
     "test_readme.py::test_the_commands_run_as_they_stand": 50,
     "recipes/test_voxceleb_recipe.py": 65,
     "recipes/test_mini_recipe.py": 50,
+    "recipes/test_voxceleb_rehearsal.py": 20,
+    "recipes/test_own_data.py": 15,
     "scripts/test_setup.py": 25,
     "commands/test_multirun.py": 15,
     "distributed/test_sharded_head_training.py": 15,
@@ -91,6 +93,12 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of this test run that all its workers share."""
     base = tmp_path_factory.getbasetemp()
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(shared_folder: Path) -> None:
+    """What is predicted is kept in a folder of this test run."""
+    os.environ["SVT_CACHE"] = str(shared_folder / "cache")
 
 
 @pytest.fixture(scope="session")

@@ -35,11 +35,10 @@ def lint_imports(folder: Path) -> tuple[int, str]:
     return run.returncode, " ".join((run.stdout + run.stderr).split())
 
 
-@pytest.fixture
-def skeleton(tmp_path: Path) -> Path:
+def skeleton_in(folder: Path) -> Path:
     """The real rules over modules that import nothing."""
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    package = tmp_path / "svtoolkit"
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    package = folder / "svtoolkit"
     for name in PACKAGES.split():
         (package / name).mkdir(parents=True)
         (package / name / "__init__.py").touch()
@@ -49,12 +48,18 @@ def skeleton(tmp_path: Path) -> Path:
     (package / "distributed" / "sharded_head.py").touch()
     (package / "distributed" / "class_shards.py").write_text("import svtoolkit.distributed.sharded_head\n")
     (package / "commands" / "multirun.py").write_text("import svtoolkit.commands.train\n")
+    (package / "__init__.py").write_text("def offer():\n    import svtoolkit.commands.train\n")
     (package / "data" / "inner").mkdir()
     (package / "data" / "inner" / "__init__.py").touch()
     (package / "data" / "inner" / "third.py").touch()
-    for name in ["__init__", *MODULES.split()]:
+    for name in ["__init__", "__main__", *MODULES.split()]:
         (package / f"{name}.py").touch()
-    return tmp_path
+    return folder
+
+
+@pytest.fixture
+def skeleton(tmp_path: Path) -> Path:
+    return skeleton_in(tmp_path)
 
 
 def test_svtoolkit_keeps_the_rule():
@@ -79,33 +84,50 @@ def test_imports_downwards_and_within_a_package_are_allowed(skeleton):
     assert status == 0, output
 
 
-@pytest.mark.parametrize(
-    ("importer", "imported", "broken"),
-    [
-        ("data.first", "training.first", "nothing imports upwards"),
-        ("data.inner.third", "crops.first", "nothing imports upwards"),
-        ("models.first", "data.first", "nothing imports upwards"),
-        ("losses.first", "optim", "nothing imports upwards"),
-        ("training.first", "composition", "nothing imports upwards"),
-        ("reporting.first", "commands.first", "nothing imports upwards"),
-        ("errors", "config", "nothing imports upwards"),
-        ("features.first", "errors", "features and reversible know nothing of svtoolkit"),
-        ("features.first", "data.first", "features and reversible know nothing of svtoolkit"),
-        ("features.first", "reversible", "features and reversible know nothing of svtoolkit"),
-        ("reversible.first", "system", "features and reversible know nothing of svtoolkit"),
-        ("reversible.first", "features.first", "features and reversible know nothing of svtoolkit"),
-        ("commands.first", "commands.second", "commands do not import each other"),
-        ("training.first", "distributed.sharded_head", "nothing outside distributed asks whether a head is sharded"),
-        ("planning.first", "distributed.class_shards", "nothing outside distributed asks whether a head is sharded"),
-    ],
-)
-def test_a_forbidden_import_is_found(skeleton, importer, imported, broken):
-    file = skeleton / "svtoolkit" / f"{importer.replace('.', '/')}.py"
-    file.write_text(f"def run():\n    from svtoolkit.{imported} import something\n")
-    status, output = lint_imports(skeleton)
+UPWARDS, MATHEMATICS = "nothing imports upwards", "features and reversible know nothing of svtoolkit"
+COMMANDS, SHARDED = "commands do not import each other", "nothing outside distributed asks whether a head is sharded"
+FORBIDDEN = [
+    ("data.first", "training.first", UPWARDS),
+    ("data.inner.third", "crops.first", UPWARDS),
+    ("models.first", "data.first", UPWARDS),
+    ("losses.first", "optim", UPWARDS),
+    ("training.first", "composition", UPWARDS),
+    ("reporting.first", "commands.first", UPWARDS),
+    ("errors", "config", UPWARDS),
+    ("features.first", "errors", MATHEMATICS),
+    ("features.first", "data.first", MATHEMATICS),
+    ("features.first", "reversible", MATHEMATICS),
+    ("reversible.first", "system", MATHEMATICS),
+    ("reversible.first", "features.first", MATHEMATICS),
+    ("commands.first", "commands.second", COMMANDS),
+    ("training.first", "distributed.sharded_head", SHARDED),
+    ("planning.first", "distributed.class_shards", SHARDED),
+]
+"""Importer, imported, the rule that it breaks."""
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str]:
+    """Exit status and output for the skeleton with all forbidden imports, each on the line of its number."""
+    folder = skeleton_in(tmp_path_factory.mktemp("broken"))
+    for number, (importer, imported, _) in enumerate(FORBIDDEN, 2):
+        file = folder / "svtoolkit" / f"{importer.replace('.', '/')}.py"
+        lines = (file.read_text() or "def run():").splitlines()
+        lines += ["    pass"] * (number - 1 - len(lines)) + [f"    from svtoolkit.{imported} import something"]
+        file.write_text("\n".join(lines) + "\n")
+    return lint_imports(folder)
+
+
+@pytest.mark.parametrize(("number", "importer", "imported", "rule"), [(n, *row) for n, row in enumerate(FORBIDDEN, 2)])
+def test_a_forbidden_import_is_found(broken, number, importer, imported, rule):
+    status, output = broken
     assert status == 1, output
-    assert f"{broken} BROKEN" in output
-    assert f"svtoolkit.{importer} -> svtoolkit.{imported} (l.2)" in output
+    assert f"{rule} BROKEN" in output
+    _, heading, details = output.partition(f" {rule} ---")
+    assert heading
+    for other in (UPWARDS, MATHEMATICS, COMMANDS, SHARDED):
+        details = details.partition(f" {other} ---")[0]
+    assert f"svtoolkit.{importer} -> svtoolkit.{imported} (l.{number})" in details
 
 
 def test_a_package_without_a_layer_is_found(skeleton):
@@ -156,7 +178,7 @@ def test_the_page_shows_the_rooms_as_the_code_has_them():
 def test_every_room_is_on_the_page_once_and_in_the_order_of_the_layers():
     package = ROOT / "svtoolkit"
     found = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}
-    found |= {path.name for path in package.glob("*.py") if path.stem != "__init__"}
+    found |= {path.name for path in package.glob("*.py") if not path.stem.startswith("__")}
     shown = re.findall(r"^\| `(.+?)` \| \S", TEXT, flags=re.MULTILINE)
     assert sorted(shown) == sorted(found)
     pictured = re.findall(r"\w+", PAGE["drawn"](TEXT).partition("\n\n")[0])

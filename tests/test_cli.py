@@ -81,7 +81,30 @@ def test_help_shows_which_position_takes_many(capsys):
 
 def test_positions_fill_in_order():
     config = composition.load("verify", parse_words("verify", ["m", "a.wav", "b.wav", "--threshold", "0.3"])[0])
-    assert (config.model, config.enrol, config.test, config.threshold) == ("m", "a.wav", "b.wav", 0.3)
+    assert (config.model, config.enrol, config.test, config.threshold) == ("m", ["a.wav"], "b.wav", 0.3)
+
+
+@pytest.mark.parametrize(
+    ("words", "enrol", "test"),
+    [
+        (["m", "a.wav", "b.wav", "c.wav"], ["a.wav", "b.wav"], "c.wav"),
+        (["m", "a.wav", "b.wav", "--test", "c.wav"], ["a.wav", "b.wav"], "c.wav"),
+        (["m", "--enrol", "it's", "c.wav"], ["it's"], "c.wav"),
+        (["m", "enrol=a,b.wav", "c.wav"], ["a,b.wav"], "c.wav"),
+        (["m", "enrol='a.wav'", "c.wav"], ["a.wav"], "c.wav"),
+        (["m", "enrol=[a.wav,b.wav]", "test=c.wav"], ["a.wav", "b.wav"], "c.wav"),
+        (["m", "a.wav"], ["a.wav"], None),
+        (["m"], [], None),
+    ],
+)
+def test_a_list_in_the_middle_leaves_a_word_for_each_position_after_it(words, enrol, test):
+    config = composition.load("verify", parse_words("verify", words)[0])
+    assert (config.model, config.enrol, config.test) == ("m", enrol, test)
+
+
+def test_words_without_a_position_left_are_refused():
+    with pytest.raises(UserError, match=r"svt verify: found 'd.wav', expected key=value"):
+        parse_words("verify", ["m", "c.wav", "d.wav", "enrol=[a.wav]"])
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
+from functools import cache
 from typing import Any
 
 import pytest
@@ -129,8 +130,9 @@ def test_what_is_required():
 # ---- experiments, read here without the program's own reader ----
 
 
+@cache
 def said(experiment: str) -> tuple[dict[str, str], dict[str, Any]]:
-    """Choices and values of an experiment, those of what it is based on included."""
+    """Choices and values of an experiment, those of what it is based on included; not to be changed."""
     content = yaml.safe_load((FOLDER / f"{experiment}.yaml").read_text(encoding="utf-8"))
     choices: dict[str, str] = {}
     values: dict[str, Any] = {}

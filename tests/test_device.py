@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from svtoolkit.device import PRECISIONS, autocast, choose_device
+from svtoolkit.device import PRECISIONS, autocast, choose_device, half_precision
 from svtoolkit.errors import UserError
 
 torch.set_num_threads(1)
@@ -88,13 +88,25 @@ def test_an_unknown_precision():
     assert str(caught.value) == "precision is 'float16', expected one of fp32, bf16, fp16"
 
 
-def test_a_gpu_without_bf16(monkeypatch):
+def test_a_device_without_the_precision(monkeypatch):
     def refuse(*_, **__):
-        raise RuntimeError("Current CUDA Device does not support bfloat16.")
+        raise RuntimeError("This device does not support bfloat16.")
 
     monkeypatch.setattr(torch, "autocast", refuse)
     with pytest.raises(UserError) as caught:
-        autocast(torch.device("cuda"), "bf16")
+        autocast(torch.device("cpu"), "bf16")
     assert str(caught.value) == (
-        "precision is bf16, which cuda cannot do (Current CUDA Device does not support bfloat16.); use fp32"
+        "precision is bf16, which cpu cannot do (This device does not support bfloat16.); use fp32"
     )
+
+
+def test_gpus_before_ampere_have_fp16_and_refuse_bf16(two_gpus, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA GeForce RTX 2080 Ti")
+    gpu = torch.device("cuda", 0)
+    assert half_precision(gpu) == "fp16"
+    with pytest.raises(UserError, match=r"which NVIDIA GeForce RTX 2080 Ti has no conv.*7\.5.*use fp16"):
+        autocast(gpu, "bf16")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    assert half_precision(gpu) == "bf16"
+    assert half_precision(torch.device("cpu")) == "bf16"

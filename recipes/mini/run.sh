@@ -5,6 +5,8 @@ set -euo pipefail
 recipe=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd -- "$recipe/../.." && pwd)
 . "$root/scripts/stages.sh"
+# shellcheck source=recipes/mini/inputs.sh
+. "$recipe/inputs.sh"
 
 stop_stage=6
 exp_dir="$recipe/exp/synthetic"
@@ -58,9 +60,11 @@ evaluations=(eval)
 if ((${#data_dirs[@]})); then
     evaluations=()
     for directory in "${data_dirs[@]}"; do
-        for part in train/wav.scp eval/wav.scp; do require_file "$directory/$part" "--data needs DIR/train and DIR/eval"; done
+        require_split "$directory"
         name=$(basename -- "$(cd -- "$directory" && pwd)")
-        evaluations+=("eval_${name//[^A-Za-z0-9_.-]/_}")
+        name="eval_${name//[^A-Za-z0-9_.-]/_}"
+        [[ " ${evaluations[*]} " != *" $name "* ]] || die "--data $directory: another is called $name too; rename the folder"
+        evaluations+=("$name")
     done
 fi
 
@@ -80,6 +84,8 @@ if stage_wanted 1 && ! stage_fresh 1 "${inputs[@]}"; then
         svt prepare --corpus synthetic --out "$data" --eval-speakers 12 --jobs "$nj" "${prepare[@]}"
     fi
     svt validate "$data/train" --jobs "$nj"
+    (($(wc -l <"$data/train/spk2utt") > 1)) ||
+        die "$data/train has one speaker, and stage 5 needs two or more as a cohort: hold out fewer for the evaluation"
     for evaluation in "${evaluations[@]}"; do
         svt validate "$data/$evaluation" --against "$data/train" --jobs "$nj"
         require_file "$data/$evaluation/trials" "the trial list of $evaluation"
@@ -136,15 +142,17 @@ inputs=("${score[@]}" "${evaluate[@]}" "$exp_dir/embeddings/train.scp" "$model/m
 for evaluation in "${evaluations[@]}"; do inputs+=("$exp_dir/embeddings/$evaluation.scp" "$data/$evaluation/trials"); done
 if stage_wanted 5 && ! stage_fresh 5 "${inputs[@]}"; then
     stage_begin 5 "score and evaluate"
+    top_n=(top_n=40)
+    (($(wc -l <"$data/train/spk2utt") >= 40)) || top_n=() # svt score fits it to a cohort of fewer speakers, and says so
     for evaluation in "${evaluations[@]}"; do
         for normalisation in none as-norm; do
             scores="$exp_dir/scores/$evaluation/${normalisation/none/cosine}"
             options=(--normalisation "$normalisation")
-            [[ $normalisation == none ]] || options+=(--subtract-mean true top_n=40 "${score[@]}")
+            [[ $normalisation == none ]] || options+=(--subtract-mean true "${top_n[@]}" "${score[@]}")
             svt score --trials "$data/$evaluation/trials" --embeddings "$exp_dir/embeddings/$evaluation.scp" --out "$scores" \
                 --cohort "$exp_dir/embeddings/train.scp" --cohort-utt2spk "$data/train/utt2spk" \
                 --utt2spk "$data/$evaluation/utt2spk" "${options[@]}"
-            require_lines "$scores" "$(wc -l <"$data/$evaluation/trials")" "scores of $evaluation"
+            require_lines "$scores" "$(grep -c '[^[:space:]]' "$data/$evaluation/trials")" "scores of $evaluation"
             options=()
             [[ $normalisation != none || $evaluation != "${evaluations[0]}" ]] || options=(--store-threshold "$model")
             svt evaluate --scores "$scores" --trials "$data/$evaluation/trials" --utt2spk "$data/$evaluation/utt2spk" \

@@ -4,17 +4,19 @@
 vgg=https://www.robots.ox.ac.uk/~vgg/data/voxceleb
 official_lists=(veri_test2.txt list_test_all2.txt list_test_hard2.txt) # Vox1-O, E and H, cleaned
 lists=()                                                              # trial lists to evaluate on
+unpacked=()                                                           # corpora that come from --archives
 
 # Distributes the overrides: train and lm for svt train, an array for each other command.
 sort_overrides() {
     local override of_both=()
     experiment="" lm_experiment=voxceleb_lm fine_tuned=yes model=${own[model]}
-    prepare=() convert=() shard=() validate=() average=() lm_average=() embed=() score=() evaluate=() report=()
+    archives=() prepare=() convert=() shard=() validate=() average=() lm_average=() embed=() score=() evaluate=() report=()
     train=() lm=() of_features=()
     [[ "${own[no-lm]}" == no ]] || fine_tuned=""
     for override in "${overrides[@]}"; do
         case $override in
-            prepare.* | convert.* | shard.* | validate.* | average.* | embed.* | score.* | evaluate.* | report.*)
+            archives.* | prepare.* | convert.* | shard.* | validate.* | average.* | embed.* | score.* | evaluate.* | \
+                report.*)
                 local -n of_command=${override%%.*}
                 of_command+=("${override#*.}")
                 unset -n of_command
@@ -39,34 +41,61 @@ sort_overrides() {
             *) train+=("$override") ;;
         esac
     done
-    local augmentation=(--augment.noise "${own[data-dir]}/musan" --augment.reverberation "${own[data-dir]}/rirs")
+    choose_size
+    local augmentation=(--augment.noise "$data/musan" --augment.reverberation "$data/rirs")
     if [[ "${own[features]}" != no ]]; then # what changes waveforms is left out
         augmentation=(augment.dither=0)
         train=("data.speeds=[1.0]" "${train[@]}")
     fi
-    of_both=("${augmentation[@]}" "trainer.devices=$devices" "${of_both[@]}")
+    of_both=("${augmentation[@]}" "trainer.devices=$devices" ${limit:+"validation.speakers=$held_out"} "${of_both[@]}")
     if [[ -z "$experiment" ]]; then # the paper's choice of an optimizer
         experiment=voxceleb
         [[ "$model" != *df_* ]] || experiment=voxceleb_adamw
     fi
-    train=("experiment=$experiment" "model=$model" "${of_both[@]}" "${train[@]}")
-    lm=("experiment=$lm_experiment" "${of_both[@]}" "${lm[@]}")
+    train=("experiment=$experiment" "model=$model" ${limit:+trainer.epochs=2} "${of_both[@]}" "${train[@]}")
+    lm=("experiment=$lm_experiment" ${limit:+trainer.epochs=1} "${of_both[@]}" "${lm[@]}")
+}
+
+# Of a rehearsal (--limit-speakers N): its own folder below --data-dir, and as many held-out speakers and closest
+# speakers of the cohort as N has.
+choose_size() {
+    data=${own[data-dir]} corpora_dir=${own[data-dir]}/corpora limit="" limited=() top_n=600 held_out=20
+    [[ -n "${own[limit-speakers]:-}" ]] || return 0
+    limit=$(whole_number --limit-speakers "${own[limit-speakers]}" 4) || exit
+    data+="/of-$limit-speakers" limited=("limit_speakers=$limit")
+    ((limit >= top_n)) || top_n=$limit
+    ((limit / 5 >= held_out)) || held_out=$((limit / 5 < 2 ? 2 : limit / 5))
 }
 
 # ---- what was downloaded ----
 
+# Corpora that are not given are unpacked from the archives, if these are: their names, in unpacked.
 find_corpora() {
-    require_corpus vox1 "VoxCeleb1: vox1_dev_wav_partaa to _partad, joined, and vox1_test_wav.zip" "$vgg/vox1.html"
-    require_corpus vox2 "VoxCeleb2: vox2_dev_aac_partaa to _partah, joined" "$vgg/vox2.html"
-    require_corpus musan "MUSAN: musan.tar.gz" https://www.openslr.org/17/
-    require_corpus rirs "RIRS_NOISES: rirs_noises.zip" https://www.openslr.org/28/
+    local corpus
     [[ -z "${own[archives]:-}" || -d "${own[archives]}" ]] || die "--archives ${own[archives]}: there is no such folder"
+    if [[ -n "${own[archives]:-}" ]]; then
+        for corpus in vox1 vox2 musan rirs; do
+            [[ -z "${own[$corpus]:-}" ]] || continue
+            unpacked+=("$corpus") own[$corpus]="$corpora_dir/$corpus"
+        done
+    fi
+    [[ " ${unpacked[*]} " != *" vox1 "* ]] || own[trials]=${own[trials]:-${own[archives]}}
+    require_corpora given
     find_lists
 }
 
-require_corpus() { # require_corpus OPTION WHAT PAGE
-    local remedy="download $2 from $3, unpack it and name the folder: --$1 DIR"
+# require_corpora [given]: all folders are there, or all that are not to be unpacked.
+require_corpora() {
+    require_corpus vox1 "VoxCeleb1: vox1_dev_wav_partaa to _partad, joined, and vox1_test_wav.zip" "$vgg/vox1.html" "$@"
+    require_corpus vox2 "VoxCeleb2: vox2_dev_aac_partaa to _partah, joined" "$vgg/vox2.html" "$@"
+    require_corpus musan "MUSAN: musan.tar.gz" https://www.openslr.org/17/ "$@"
+    require_corpus rirs "RIRS_NOISES: rirs_noises.zip" https://www.openslr.org/28/ "$@"
+}
+
+require_corpus() { # require_corpus OPTION WHAT PAGE [given]
+    local remedy="download $2 from $3, unpack it and name the folder: --$1 DIR (or that of the archives: --archives DIR)"
     [[ -n "${own[$1]:-}" ]] || die "--$1 is missing: $remedy"
+    [[ "${4:-}" != given || " ${unpacked[*]} " != *" $1 "* ]] || return 0
     [[ -d "${own[$1]}" ]] || die "--$1 ${own[$1]}: there is no such folder: $remedy"
 }
 
@@ -112,10 +141,12 @@ list_of() {
 find_evaluations() {
     local name file
     evaluations=()
-    for name in O E H; do [[ ! -f "$data/vox1/trials_$name" ]] || evaluations+=("$name"); done
+    for name in {O,E,H}${limit:+_of_"$limit"_speakers}; do
+        [[ ! -f "$data/vox1/trials_$name" ]] || evaluations+=("$name")
+    done
     for file in "$data"/vox1/trials_*; do
         name=${file##*/trials_}
-        [[ ! -f "$file" || "$name" == [OEH] ]] || evaluations+=("$name")
+        [[ ! -f "$file" || " ${evaluations[*]} " == *" $name "* ]] || evaluations+=("$name")
     done
 }
 
@@ -147,9 +178,20 @@ compute_features() {
 # require_all NEW OLD: the utterances of OLD are in NEW, but for those that NEW lists as bad.
 require_all() {
     local bad=0
+    if [[ "$1" == "$2" ]]; then
+        require_lines "$1/$table" "$(wc -l <"$1/utt2spk")" "utterances with audio"
+        return
+    fi
     [[ ! -f "$1/bad_files.tsv" ]] || bad=$(($(wc -l <"$1/bad_files.tsv") - 1))
     require_lines "$1/utt2spk" $(($(wc -l <"$2/utt2spk") - bad)) "utterances of $2"
     require_lines "$1/$table" "$(wc -l <"$1/utt2spk")" "utterances with audio"
+}
+
+# require_embeddings OUT UTT2SPK: of all utterances but those that OUT.yaml lists as failures.
+require_embeddings() {
+    local failed
+    failed=$(awk '/^failures:/ { on = 1; next } /^[^ ]/ { on = 0 } on && /^  [^ ]/ { n++ } END { print n + 0 }' "$1.yaml")
+    require_lines "$1.scp" $(($(wc -l <"$2") - failed)) "embeddings of ${1##*/}"
 }
 
 require_epochs() { # require_epochs EXP_DIR: all of its epochs are in its history
@@ -188,13 +230,13 @@ score_and_evaluate() {
     of_scores=(--normalisation none)
     if [[ "$scores" == */as-norm ]]; then
         of_scores=(--normalisation as-norm --cohort "$system/embeddings/vox2.scp" --cohort-utt2spk "$train_set/utt2spk"
-            --subtract-mean true top_n=600 "${score[@]}")
+            --subtract-mean true "top_n=$top_n" "${score[@]}")
     elif [[ "$evaluation" == "${evaluations[0]}" ]]; then
         of_evaluation=(--store-threshold "$system/model")
     fi
     svt score --trials "$trials" --embeddings "$system/embeddings/vox1.scp" --out "$scores" \
         --utt2spk "$data/vox1/utt2spk" "${of_scores[@]}"
-    require_lines "$scores" "$(wc -l <"$trials")" "scores of $evaluation"
+    require_lines "$scores" "$(grep -c '[^[:space:]]' "$trials")" "scores of $evaluation"
     svt evaluate --scores "$scores" --trials "$trials" --utt2spk "$data/vox1/utt2spk" --name "$name" \
         "${of_evaluation[@]}" "${evaluate[@]}"
 }

@@ -14,7 +14,8 @@ own_options=(
     "--rirs DIR: RIRS_NOISES, unpacked"
     "--trials DIR: trial lists of VoxCeleb1, where they are not in --vox1"
     "--other-trials: take every .txt and .txt.gz of --trials, official or not"
-    "--archives DIR: check the archives that were downloaded to DIR first"
+    "--archives DIR: archives as downloaded; what --vox1 --vox2 --musan --rirs do not give is checked and unpacked"
+    "--limit-speakers N: a rehearsal of all stages on N speakers of VoxCeleb2 and N of VoxCeleb1, 4 or more"
     "--data-dir DIR: where lists and converted speech go, for all experiments"
     "--source KIND: files or shards: what the speech is written as"
     "--features: compute the filter bank once, and train and embed from it, without noise, reverberation and speeds"
@@ -25,14 +26,14 @@ own_options=(
 own=([data-dir]="$recipe/data" [model]=resnet34 [source]=files [features]=no [devices]=1 [no-lm]=no [other-trials]=no)
 help_message="Trains on VoxCeleb2 dev and evaluates on Vox1-O, E and H. Results go to $recipe/exp/MODEL.
 
-stages: 1 prepare, 2 convert and validate (--features: and compute them), 3 train, 4 average, 5 fine-tune with a large margin and average,
-6 embed, 7 score and evaluate, 8 report
+stages: 0 unpack the archives, 1 prepare, 2 convert and validate (--features: and compute them), 3 train, 4 average,
+5 fine-tune with a large margin and average, 6 embed, 7 score and evaluate, 8 report
 
 Overrides go to 'svt train', those of head, augmentation, held-out speakers and machine to the fine-tuning as well; with
-the prefix lm. to the fine-tuning alone; features.format, per_archive and max_bad to 'svt features', which takes those of the filter
-bank (features.num_bins), too; with the prefix prepare. convert. shard. validate. average. lm.average. embed.
-score. evaluate. or report. to that command. experiment=NAME takes the place of voxceleb (voxceleb_adamw for DF networks),
-lm.experiment=NAME that of voxceleb_lm."
+the prefix lm. to the fine-tuning alone; features.format, per_archive and max_bad to 'svt features', which takes those
+of the filter bank (features.num_bins), too; with the prefix archives. prepare. convert. shard. validate. average.
+lm.average. embed. score. evaluate. or report. to that command. experiment=NAME takes the place of voxceleb
+(voxceleb_adamw for DF networks), lm.experiment=NAME that of voxceleb_lm."
 parse_options "$@"
 devices=$(whole_number --devices "${own[devices]}" 1)
 [[ "${own[source]}" == @(files|shards) ]] || die "--source takes files or shards, found '${own[source]}'"
@@ -40,9 +41,8 @@ devices=$(whole_number --devices "${own[devices]}" 1)
 . "$recipe/inputs.sh"
 
 sort_overrides
-exp_dir=${exp_dir:-$recipe/exp/$model}
-data=${own[data-dir]}
-if stage_wanted 1; then find_corpora; fi
+exp_dir=${exp_dir:-$recipe/exp/$model${limit:+-of-$limit-speakers}}
+if stage_wanted 0 || stage_wanted 1; then find_corpora; fi
 
 bash "$root/scripts/setup.sh"
 . "${SVT_VENV:-$root/.venv}/bin/activate"
@@ -54,23 +54,37 @@ if stage_wanted 5 && [[ -n "$fine_tuned" ]]; then
         die "the fine-tuning cannot be configured: lm.experiment=NAME chooses another experiment, --no-lm leaves it out"
 fi
 
+# ---- stage 0: check and unpack what was downloaded ----
+marks_dir=$corpora_dir
+inputs=("${own[archives]:-}" "${unpacked[@]}" "${limited[@]}" "${archives[@]}")
+if [[ -n "${own[archives]:-}" ]] && stage_wanted 0 && ! stage_fresh 0 "${inputs[@]}"; then
+    stage_begin 0 "check and unpack the archives"
+    if ((${#unpacked[@]})); then
+        svt archives "${own[archives]}" --unpack "$corpora_dir" --corpora "$(list_of "${unpacked[@]}")" --jobs "$nj" \
+            "${limited[@]}" "${archives[@]}"
+    else
+        svt archives "${own[archives]}" --jobs "$nj"
+    fi
+    stage_done 0 "${inputs[@]}"
+fi
+if stage_wanted 1; then require_corpora; fi
+
 # ---- stage 1: prepare; all experiments share what stages 1 and 2 make ----
 marks_dir=$data
-inputs=("${own[vox1]:-}" "${own[vox2]:-}" "${own[musan]:-}" "${own[rirs]:-}" "${own[archives]:-}" "${lists[@]}"
+inputs=("${own[vox1]:-}" "${own[vox2]:-}" "${own[musan]:-}" "${own[rirs]:-}" "${lists[@]}" "${limited[@]}"
     "${prepare[@]}")
 if stage_wanted 1; then inputs+=("folders: $(list_folders vox1 vox2 musan rirs)"); fi
 if stage_wanted 1 && ! stage_fresh 1 "${inputs[@]}"; then
     stage_begin 1 "prepare"
-    [[ -z "${own[archives]:-}" ]] || svt archives "${own[archives]}" --jobs "$nj"
     svt prepare --corpus musan --source "${own[musan]}" --out "$data/musan" --jobs "$nj" "${prepare[@]}"
     svt prepare --corpus rirs_noises --source "${own[rirs]}" --out "$data/rirs" --jobs "$nj" "${prepare[@]}"
     rm -f "$data"/vox1/trials_*
     other_trials=false
     [[ "${own[other-trials]}" == no ]] || other_trials=true
     svt prepare --corpus voxceleb1 --source "${own[vox1]}" --out "$data/vox1" --jobs "$nj" \
-        --trials "$(list_of "${lists[@]}")" --other-trials "$other_trials" "${prepare[@]}"
+        --trials "$(list_of "${lists[@]}")" --other-trials "$other_trials" "${limited[@]}" "${prepare[@]}"
     svt prepare --corpus voxceleb2 --source "${own[vox2]}" --part dev --out "$data/vox2" --jobs "$nj" \
-        "${prepare[@]}"
+        "${limited[@]}" "${prepare[@]}"
     for corpus in musan rirs vox1 vox2; do
         require_file "$data/$corpus/utt2spk" "the list of $corpus"
         require_lines "$data/$corpus/wav.scp" "$(wc -l <"$data/$corpus/utt2spk")" "files of $corpus"
@@ -99,7 +113,7 @@ if stage_wanted 2 && ! stage_fresh 2 "${inputs[@]}"; then
     require_all "$eval_set" "$data/vox1"
     part=("$train_set"/{"$table",utt2spk,utt2dur} "${validate[@]}")
     if ! part_fresh 2.validated "${part[@]}"; then
-        svt validate "$train_set" --jobs "$nj" "${validate[@]}"
+        svt validate "$train_set" --jobs "$nj" max_bad=0.001 "${validate[@]}"
         part_done 2.validated "${part[@]}"
     fi
     svt validate "$eval_set" --against "$train_set" --jobs "$nj" "${validate[@]}"
@@ -157,10 +171,13 @@ if stage_wanted 6 && ! stage_fresh 6 "${inputs[@]}"; then
             mark=6.${system##*/}-${set##*/} # a million utterances: a stop is not to cost all of them
             part=("$system/model/model.safetensors" "$set/$table" "${embed[@]}")
             if [[ ! -f "$out.scp" ]] || ! part_fresh "$mark" "${part[@]}"; then
-                svt embed --model "$system/model" --data "$set" --out "$out" --num-workers "$nj" "${embed[@]}"
+                may_fail=() # what became bad since it was validated costs its own embedding in the cohort alone
+                [[ "$set" != "$train_set" ]] || may_fail=(max_bad=0.001)
+                svt embed --model "$system/model" --data "$set" --out "$out" --num-workers "$nj" "${may_fail[@]}" \
+                    "${embed[@]}"
                 part_done "$mark" "${part[@]}"
             fi
-            require_lines "$out.scp" "$(wc -l <"$set/utt2spk")" "embeddings of ${set##*/}"
+            require_embeddings "$out" "$set/utt2spk"
         done
     done
     stage_done 6 "${inputs[@]}"

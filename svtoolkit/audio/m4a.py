@@ -50,7 +50,7 @@ def import_av() -> ModuleType:
     except ImportError as error:
         raise UserError(
             "m4a, mp4, aac and webm are decoded by PyAV, which is not installed: install it with "
-            "`pip install svtoolkit[voxceleb]`, or convert the files to flac"
+            "`pip install av`, or convert the files to flac"
         ) from error
     return av
 

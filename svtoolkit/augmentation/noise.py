@@ -47,8 +47,8 @@ class NoiseLibrary:
             if utterance.speaker not in NOISE_CATEGORIES:
                 raise UserError(
                     f"augment.noise: utterance {utterance.utterance_id!r} is of the category (speaker) "
-                    f"{utterance.speaker!r}, expected {', '.join(NOISE_CATEGORIES)}; give a data directory of noises "
-                    "prepared as MUSAN is, or correct its utt2spk"
+                    f"{utterance.speaker!r}, expected {', '.join(NOISE_CATEGORIES)}; give what "
+                    "`svt prepare corpus=musan` makes, or `svt prepare corpus=noise` of noises of your own"
                 )
         files = SoundFiles.build(utterances, "augment.noise", SHORTEST_NOISE, np.inf, jobs)
         categories = np.array([utterance.speaker for utterance in utterances])
@@ -94,14 +94,15 @@ class Noise(Change):
         self.library = library
         self.kinds = {name: kind for name, kind in kinds.items() if kind.weight > 0}
         self.sample_rate = sample_rate
-        for name, kind in self.kinds.items():
-            category, wanted = LIBRARY_CATEGORY[name], int(kind.clips[0])
-            held = len(library.categories.get(category, ()))
-            if held < wanted:
-                raise UserError(
-                    f"augment.{name}_weight is {kind.weight:g}, but augment.noise holds {held} utterances of the "
-                    f"category {category!r}, expected {wanted} or more; add some or set augment.{name}_weight=0"
-                )
+        held = {name: len(library.categories.get(LIBRARY_CATEGORY[name], ())) for name in self.kinds}
+        lacking = [name for name, kind in self.kinds.items() if held[name] < int(kind.clips[0])]
+        for name in lacking:
+            remedy = " ".join(f"augment.{other}_weight=0" for other in lacking)
+            kind = self.kinds[name]
+            raise UserError(
+                f"augment.{name}_weight is {kind.weight:g}, but augment.noise holds {held[name]} utterances of the "
+                f"category {LIBRARY_CATEGORY[name]!r}, expected {int(kind.clips[0])} or more; add some or set {remedy}"
+            )
 
     def draw(self, generator: np.random.Generator) -> Parameters:
         name = pick(generator, [(name, kind.weight) for name, kind in self.kinds.items()])

@@ -17,6 +17,8 @@ from svtoolkit.runs.epoch_weights import choose_epochs, load_epoch_weights, weig
 from svtoolkit.runs.exp_dir import CHECKPOINTS, CONFIG, LOGS
 from svtoolkit.runs.provenance import read_record
 from svtoolkit.runs.run_history import read_history
+from svtoolkit.system.output import say_next
+from svtoolkit.system.regular_file import is_regular
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +27,7 @@ def run(config: AverageConfig, command_line: str) -> int:
     """Average and release."""
     exp_dir = Path(config.exp_dir)
     saved = exp_dir / CONFIG
-    if not saved.is_file():
+    if not is_regular(saved):
         raise UserError(f"{saved}: there is no such file; expected exp_dir to be a folder that `svt train` wrote")
     records = [record for record in read_history(exp_dir / LOGS / "history.jsonl") if record["kind"] == "epoch"]
     checkpoints = exp_dir / CHECKPOINTS
@@ -40,6 +42,9 @@ def run(config: AverageConfig, command_line: str) -> int:
     folder = write_released(config.out or exp_dir / "model", weights, description)
     fewer = f" (all that are kept; num is {config.num})" if len(epochs) < config.num else ""
     log.info("averaged epochs %s%s -> %s", ", ".join(map(str, epochs)), fewer, folder)
+    say_next(
+        "svt", "embed", "--model", str(folder), "--data", "EVAL_DIR", "--out", str(exp_dir / "embeddings" / "eval")
+    )
     return 0
 
 

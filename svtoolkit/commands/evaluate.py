@@ -13,11 +13,14 @@ from svtoolkit.data.kaldi_dir import read_utt2spk
 from svtoolkit.data.trials import hash_trials, read_trials
 from svtoolkit.errors import UserError
 from svtoolkit.runs.provenance import read_record
-from svtoolkit.scoring.evaluation import evaluate_scores
+from svtoolkit.scoring.evaluation import evaluate_scores, judge_eer
 from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.checksum import hash_file
+from svtoolkit.system.output import say_next
 
 log = logging.getLogger(__name__)
+
+ENOUGH_ERRORS = 30
 
 
 def run(config: EvaluateConfig, command_line: str) -> int:
@@ -36,6 +39,7 @@ def run(config: EvaluateConfig, command_line: str) -> int:
             resamples=config.resamples,
             confidence=config.confidence,
             seed=config.seed,
+            fa_rate=config.fa_rate,
             allow_missing=config.allow_missing,
         ),
         "trials_sha256": hash_trials(config.trials),
@@ -47,9 +51,15 @@ def run(config: EvaluateConfig, command_line: str) -> int:
     with atomic_write(config.out or f"{config.scores}.json") as stream:
         json.dump(result, stream, indent=2)
         stream.write("\n")
+    if config.fa_rate is not None:
+        _warn_of_few_trials(config.fa_rate, result["nontargets"])
     if config.store_threshold is not None:
         _store_threshold(config.store_threshold, result)
     log.info("%s", _sentence(result))
+    if remark := judge_eer(result):
+        log.warning("%s, %s: %s", result["evaluation"], result["scores"], remark)
+    written = config.out or f"{config.scores}.json"
+    say_next("svt", "report", "--results", written, "--out", str(Path(written).parent / "report"))
     return 0
 
 
@@ -58,7 +68,7 @@ def _kind_of_scores(config: EvaluateConfig, settings: dict[str, Any]) -> str:
     if "normalisation" not in settings:
         return Path(config.scores).name
     if settings["normalisation"] != "none":
-        return settings["normalisation"]
+        return str(settings["normalisation"])
     return "cosine, mean subtracted" if settings.get("subtract_mean") else "cosine"
 
 
@@ -66,18 +76,30 @@ def _require_plain_cosines(scores: str, settings: dict[str, Any]) -> None:
     """`svt verify` compares plain cosines, so that only their threshold makes sense in the model."""
     if settings.get("normalisation") != "none" or settings.get("subtract_mean"):
         raise UserError(
-            f"{scores}: store_threshold needs plain cosine scores (normalisation=none, no mean subtracted) "
-            "with the settings that `svt score` wrote beside them; evaluate such a file"
+            f"{scores}: store_threshold needs plain cosine scores, with the settings beside them, as "
+            "`svt score normalisation=none` writes them (no mean subtracted); evaluate such a file"
         )
+
+
+def _warn_of_few_trials(fa_rate: float, nontargets: int) -> None:
+    """The rule of 30: with fewer errors than that, a rate is not within 30 % of what it seems (NIST SRE plans)."""
+    if fa_rate * nontargets < ENOUGH_ERRORS:
+        log.warning(
+            "fa_rate=%g is %d of %d non-target trials: with fewer than %d the rate on other trials may be another; "
+            "take a longer list, or `svt calibrate`",
+            fa_rate, round(fa_rate * nontargets), nontargets, ENOUGH_ERRORS,
+        )  # fmt: skip
 
 
 def _store_threshold(model: str, result: dict[str, Any]) -> None:
     description = read_description(model)
+    point = result["operating_point"]
     description.verification = {
-        "threshold": result["eer_threshold"],
-        "eer": result["eer"],
-        "evaluation": result["evaluation"],
-        "trials_sha256": result["trials_sha256"],
+        "threshold": point["threshold"],
+        "operating_point": point["name"],
+        "p_miss": point["p_miss"],
+        "p_fa": point["p_fa"],
+        **{key: result[key] for key in ("eer", "calibration", "targets", "nontargets", "evaluation", "trials_sha256")},
     }
     write_description(model, description)
 
@@ -88,8 +110,15 @@ def _sentence(result: dict[str, Any]) -> str:
         low, high = (100 * bound for bound in result["eer_interval"])
         interval = f" ({100 * result['confidence']:g} % interval {low:.2f} to {high:.2f})"
     costs = ", ".join(f"minDCF({prior}) {cost:.4f}" for prior, cost in result["min_dcf"].items())
+    point = result["operating_point"]
+    asked = ""
+    if point["name"] != "eer":
+        asked = (
+            f", {point['name']} at threshold {point['threshold']:.4f}: misses {100 * point['p_miss']:.2f} %, "
+            f"false alarms {100 * point['p_fa']:.2g} %"
+        )
     return (
         f"{result['evaluation']}, {result['scores']}: EER {100 * result['eer']:.2f} %{interval}, {costs}, "
-        f"Cllr {result['cllr']:.3f}, minCllr {result['min_cllr']:.3f}, threshold {result['eer_threshold']:.4f}, "
+        f"Cllr {result['cllr']:.3f}, minCllr {result['min_cllr']:.3f}, threshold {result['eer_threshold']:.4f}{asked}, "
         f"{result['trials']} trials, {result['missing']} missing"
     )

@@ -10,7 +10,8 @@ from tqdm import tqdm
 from svtoolkit.config import MemoryPredictionConfig
 from svtoolkit.errors import UserError
 from svtoolkit.memory.step_report import KINDS, MemoryReport
-from svtoolkit.planning.memory_prediction import StepMemory, count_phases, predict_memory
+from svtoolkit.planning.memory_prediction import StepMemory, count_phases
+from svtoolkit.planning.stored_predictions import predict_or_recall
 
 BAR_DELAY = 2.0
 """Seconds before a progress bar is shown."""
@@ -28,7 +29,7 @@ def run(config: MemoryPredictionConfig, command_line: str) -> int:
     with tqdm(
         total=count_phases(config), unit="phase", desc="memory", leave=False, delay=BAR_DELAY, dynamic_ncols=True
     ) as bar:
-        memory = predict_memory(config, lambda phase: bar.update())
+        memory = predict_or_recall(config, lambda phase: bar.update())
     print(_as_json(config, memory) if config.format == "json" else _as_table(config, memory))
     return 0
 

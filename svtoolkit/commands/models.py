@@ -55,5 +55,5 @@ def _print_table(bar: Iterable[NetworkFacts], names: Sequence[str]) -> None:
 def _legend(config: ModelsConfig) -> str:
     return (
         f"GMAC and GiB of an utterance of {config.frames} frames and {config.num_bins} bins; GiB: one more in a large "
-        "batch, float32 training step of the network alone, memory=auto; `svt memory` has the rest"
+        "batch, float32 training step of the network alone, `svt train memory=auto`; `svt memory` has the rest"
     )

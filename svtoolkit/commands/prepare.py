@@ -95,6 +95,8 @@ def _check_options(config: PrepareConfig, parameters: Collection[str]) -> None:
         raise UserError(f"{keys}: for corpus={'|'.join(corpora)} only; leave it out")
     if config.max_bad != defaults["max_bad"] and "folder" not in parameters:
         raise UserError(f"max_bad: for corpus={'|'.join(_corpora_with('folder'))} only; leave it out")
+    if config.limit_speakers is not None and config.limit_speakers < 2:
+        raise UserError(f"limit_speakers is {config.limit_speakers}, expected 2 or more, or null for all")
     if config.trials and config.eval_speakers:
         raise UserError("trials are of the corpus as it is; leave out eval_speakers, which splits it")
     if config.other_trials and not config.trials:
@@ -178,4 +180,7 @@ def _write(folder: Path, kaldi_dir: KaldiDir, lists: Mapping[str, Trials], broug
 
 
 def _draw_trials(config: PrepareConfig, kaldi_dir: KaldiDir) -> Trials:
-    return make_trials(kaldi_dir.spk2utt, seed=config.seed, targets_per_speaker=config.targets_per_speaker)
+    try:
+        return make_trials(kaldi_dir.spk2utt, seed=config.seed, targets_per_speaker=config.targets_per_speaker)
+    except UserError as error:
+        raise UserError(f"{' '.join(config.source) or config.corpus}: no trials can be drawn: {error}") from error

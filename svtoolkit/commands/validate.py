@@ -13,19 +13,32 @@ from tqdm import tqdm
 
 from svtoolkit.config import ValidateConfig
 from svtoolkit.data.audio_table import choose_audio_table
+from svtoolkit.data.bad_files import BAD_FILES
+from svtoolkit.data.dropping import drop_bad_audio
 from svtoolkit.data.repair import repair
 from svtoolkit.data.validation import validate
+from svtoolkit.errors import UserError
 from svtoolkit.runs.provenance import DATA_RECORD, write_record
 
 
 def run(config: ValidateConfig, command_line: str) -> int:
     """Print the faults; the exit status is 1 where there is one (with fix: where the copy could not be made)."""
+    if not 0 <= config.max_bad <= 1:
+        raise UserError(f"max_bad is {config.max_bad}, expected a share of the utterances from 0 to 1")
+    if config.max_bad > 0 and config.fix is not None:
+        raise UserError("max_bad takes bad utterances out of the directory itself, fix writes a copy: give one of them")
     return _list_faults(config) if config.fix is None else _write_copy(config, config.fix, command_line)
 
 
 def _list_faults(config: ValidateConfig) -> int:
     with _progress(config) as progress:
         found = validate(config.data, progress=progress, **_options(config))
+    if config.max_bad > 0:
+        dropped, found = drop_bad_audio(config.data, found, root=config.root, max_bad=config.max_bad)
+        if dropped:
+            for item in dropped:
+                print(f"left out: {item.utterance_id}: {item.reason}")
+            print(f"{config.data}/{BAD_FILES}: {len(dropped)} utterances were taken out of the tables and listed there")
     for fault in found.faults:
         print(f"{config.data}/{fault}", file=sys.stderr)
     rates = "".join(f", {count} files at {rate} Hz" for rate, count in sorted(found.rates.items()))

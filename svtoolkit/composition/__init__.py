@@ -16,6 +16,7 @@ from svtoolkit.composition.keys import is_text
 from svtoolkit.composition.origin import settings_of
 from svtoolkit.composition.override_errors import explain, innermost, refuse_unknown, unquoted
 from svtoolkit.config import COMMANDS
+from svtoolkit.config.limits import check_limits
 from svtoolkit.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -92,7 +93,7 @@ def to_config(command: str, config: Any) -> Any:
     """A composed node as the dataclass of its command.
 
     Raises:
-        UserError: a required key was not given, or ``${...}`` leads nowhere.
+        UserError: a required key was not given, ``${...}`` leads nowhere, or a number is beyond its limits.
     """
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -102,11 +103,13 @@ def to_config(command: str, config: Any) -> Any:
         if missing:
             listed = " ".join(f"{key}=..." for key in missing)
             raise UserError(f"svt {command}: required and not given: {', '.join(missing)}; add {listed}")
-        return OmegaConf.to_object(config)
+        settings = OmegaConf.to_object(config)
     except OmegaConfBaseException as error:
         raise UserError(
             f"svt {command}: {error.full_key}: {innermost(error)}; `--key VALUE` takes a value with $ literally"
         ) from error
+    check_limits(settings)
+    return settings
 
 
 def to_yaml(config: Any) -> str:

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from svtoolkit.composition.groups import GROUPS, by_number, default_option, group_classes, is_import_path
 from svtoolkit.composition.keys import did_you_mean, key_types, takes_paths
 from svtoolkit.errors import UserError
+from svtoolkit.system.plain_data import check_yaml
+from svtoolkit.system.regular_file import is_regular
 
 EXPERIMENT = "experiment"
 WITH_EXPERIMENTS = "train"
@@ -127,7 +129,7 @@ class Catalogue:
             UserError: the file is not there or says what cannot be; names it.
         """
         file = self.files[EXPERIMENT].get(name) or Path(name)
-        if not file.is_file():
+        if not is_regular(file):
             raise UserError(f"{file}: there is no such file; expected an experiment, as those of {conf_dir()}")
         if file in begun:
             raise UserError(f"{file}: is based on itself; correct its defaults")
@@ -215,7 +217,10 @@ def _load(file: Path) -> dict[str, Any]:
     from omegaconf import OmegaConf
 
     try:
+        check_yaml(file)
         content = OmegaConf.to_container(OmegaConf.load(file))
+    except UserError:
+        raise
     except Exception as error:  # of YAML, of OmegaConf and of the file system
         raise UserError(f"{file}: cannot be read as YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):

@@ -9,6 +9,8 @@ from typing import Any
 
 from svtoolkit.composition.catalogue import Catalogue, Layer
 from svtoolkit.errors import UserError
+from svtoolkit.system.plain_data import MalformedError, read_yaml
+from svtoolkit.system.regular_file import is_regular
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +28,7 @@ def settings_of(init_from: str, catalogue: Catalogue, given: set[str]) -> Layer:
     Raises:
         UserError: its description cannot be read, or names a network that there is not.
     """
-    file = next((path for path in (Path(init_from) / name for name in DESCRIPTIONS) if path.is_file()), None)
+    file = next((path for path in (Path(init_from) / name for name in DESCRIPTIONS) if is_regular(path)), None)
     if file is None:
         return Layer()
     content = _read(file)
@@ -50,12 +52,8 @@ def settings_of(init_from: str, catalogue: Catalogue, given: set[str]) -> Layer:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    import yaml
-
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"{file}: cannot be read as YAML ({' '.join(str(error).split())}); correct init_from"
-        ) from error
+        content = read_yaml(file)
+    except MalformedError as error:
+        raise UserError(f"{file}: cannot be read as YAML ({error}); correct init_from") from error
     return content if isinstance(content, dict) else {}

@@ -10,6 +10,7 @@ from svtoolkit.config.commands import (
     COMMANDS,
     ArchivesConfig,
     AverageConfig,
+    CalibrateConfig,
     ComputeFeaturesConfig,
     ConvertConfig,
     EmbedConfig,

@@ -29,7 +29,8 @@ class PrepareConfig:
 
     corpus: str = setting(
         REQUIRED,
-        "synthetic, kaldi, folders (one a speaker), librispeech, voxceleb1, voxceleb2, musan, rirs_noises, cnceleb",
+        "synthetic, kaldi, folders (one a speaker), librispeech, voxceleb1, voxceleb2, musan, rirs_noises, cnceleb, "
+        "noise and rirs (files of your own)",
     )
     source: list[str] = setting([], "folder(s) of the corpus; several kaldi directories are joined; synthetic: none")
     out: str = setting(REQUIRED, "data directory to write; with a split: parent of train/ and eval/")
@@ -40,6 +41,9 @@ class PrepareConfig:
     jobs: int = setting(1, "parallel workers")
     max_bad: float = setting(0.0, "share of the files that may be left out because they cannot be read or are cut off")
     seed: int = setting(0, "random numbers of the split, the trials and the synthetic speakers")
+    limit_speakers: int | None = setting(
+        None, "voxceleb1, voxceleb2: so many speakers alone, always the same, and their trials; null: all"
+    )
     eval_speakers: int = setting(0, "speakers split off into out/eval, with trials; 0: none (synthetic: at least 2)")
     draw_trials: bool = setting(False, "without a split: draw a trial list where the source brings none")
     speakers: int = setting(60, "synthetic: speakers made, those of the evaluation included")
@@ -50,10 +54,18 @@ class PrepareConfig:
 
 @dataclass
 class ArchivesConfig:
-    """`svt archives`: whether downloaded archives of VoxCeleb, MUSAN, RIRS_NOISES and CN-Celeb are whole (MD5)."""
+    """`svt archives`: whether archives of VoxCeleb, MUSAN, RIRS_NOISES and CN-Celeb are whole (MD5); unpacks them."""
 
     folder: str = setting(REQUIRED, "where they were downloaded to, under the names that they are published by")
-    jobs: int = setting(1, "archives read at a time")
+    check: bool = setting(True, "compare with the published checksums; false: unpack whatever has the name")
+    unpack: str | None = setting(
+        None, "folder to unpack them to, each corpus in one of its own; what a stopped run left there is resumed"
+    )
+    corpora: list[str] = setting(["vox1", "vox2", "musan", "rirs"], "unpack: these, whose archives must all be there")
+    limit_speakers: int | None = setting(
+        None, "unpack: of VoxCeleb2 so many speakers alone, those that svt prepare takes; null: all"
+    )
+    jobs: int = setting(1, "archives read, or files unpacked, at a time")
 
 
 @dataclass
@@ -67,6 +79,11 @@ class ValidateConfig:
     channel: int | None = setting(None, "channel of multi-channel files, counted from 0; null: such files are a fault")
     check_audio: bool = setting(True, "open and decode every file; false: tables only")
     fix: str | None = setting(None, "folder that a repaired copy is written to")
+    max_bad: float = setting(
+        0.0,
+        "share of the utterances with bad audio that are taken out of the tables and listed in bad_files.tsv, but for "
+        "those in trial lists; any above 0 allows one, 0: a fault like all others",
+    )
     jobs: int = setting(1, "parallel readers")
 
 
@@ -82,6 +99,9 @@ class ConvertConfig:
     format: str = setting("flac", "flac or wav")
     sample_rate: int = setting(16000, "Hz of the files; audio of another rate is converted")
     channel: int | None = setting(None, "channel of multi-channel files, counted from 0; null: such files are bad")
+    run_pipes: bool = setting(
+        False, "run the piped commands of wav.scp (`sox ... |`), with bash, in root; false: they are an error"
+    )
     jobs: int = setting(1, "processes")
     max_bad: float = setting(0.001, MAX_BAD)
 
@@ -138,7 +158,9 @@ class EmbedConfig:
 
     model: str = setting(REQUIRED, "released model")
     data: str = setting(REQUIRED, "Kaldi data directory")
-    out: str = setting(REQUIRED, "writes <out>.ark, <out>.scp and, with settings and failures, <out>.yaml")
+    out: str = setting(
+        REQUIRED, "writes <out>.ark, <out>.scp and, with settings and failures, <out>.yaml; resumed from <out>.parts"
+    )
     root: str | None = setting(None, ROOT)
     source: str | None = setting(
         None, "files (wav.scp), shards (shards.scp) or features (feats.scp); null: the first of them that is there"
@@ -148,22 +170,32 @@ class EmbedConfig:
     device: str = setting("auto", "auto, cpu or cuda")
     precision: str = setting("fp32", "fp32, bf16 or fp16 (autocast)")
     threads: int | None = setting(None, "CPU threads of the arithmetic; null: torch's choice")
-    batch_size: int = setting(32, "utterances of equal length that go together at most")
+    batch_seconds: float = setting(
+        120.0, "audio that goes through the network at once, at most; longer recordings go in stretches of that length"
+    )
+    batch_size: int = setting(32, "utterances of equal length that go together at most, within batch_seconds")
     num_workers: int = setting(1, "reading threads")
+    max_bad: float = setting(
+        0.0,
+        "share of the utterances that may have no embedding, above which the exit status is 1; above 0 one always may",
+    )
 
 
 @dataclass
 class ScoreConfig:
     """`svt score`: scores of trials, `enrol test score` a line."""
 
-    trials: str = setting(REQUIRED, "`enrol test target|nontarget`")
+    trials: str = setting(REQUIRED, "`enrol test target|nontarget`, `1 enrol test` or `enrol test 1`")
     embeddings: str = setting(REQUIRED, "scp of svt embed")
     out: str = setting(REQUIRED, "score file; its settings go to <out>.yaml")
     normalisation: str = setting("none", "none (cosine), s-norm or as-norm")
     cohort: str | None = setting(None, "scp of the cohort's embeddings (usually the training set's)")
     cohort_utt2spk: str | None = setting(None, "speakers of the cohort: one mean vector each")
     utt2spk: str | None = setting(None, "speakers of the trials: refused where they overlap the cohort's")
-    top_n: int = setting(300, "as-norm: closest cohort speakers taken; an error where the cohort has fewer")
+    top_n: int | None = setting(
+        None,
+        "as-norm: closest cohort speakers taken, an error if the cohort has fewer; null: 300, or all of a smaller one",
+    )
     subtract_mean: bool = setting(False, "subtract the mean embedding of the cohort first")
     allow_missing: bool = setting(False, "leave out trials whose embedding is missing instead of stopping")
 
@@ -172,7 +204,7 @@ class ScoreConfig:
 class EvaluateConfig:
     """`svt evaluate`: EER, minDCF, Cllr, minCllr and a bootstrap interval of a score file."""
 
-    scores: str = setting(REQUIRED, "score file")
+    scores: str = setting(REQUIRED, "score file, `enrol test score` or `enrol test score target|nontarget`")
     trials: str = setting(REQUIRED, "trial list of the score file")
     out: str | None = setting(None, "result file; null: <scores>.json")
     name: str | None = setting(None, "name of the evaluation in the report; null: that of the score file's folder")
@@ -180,7 +212,10 @@ class EvaluateConfig:
     resamples: int = setting(1000, "bootstrap resamples of the speakers; 0: no interval")
     confidence: float = setting(0.95, "of the bootstrap interval: share of resamples within it")
     seed: int = setting(0, "of the bootstrap's random numbers")
-    store_threshold: str | None = setting(None, "released model that gets the EER threshold (plain cosine scores only)")
+    fa_rate: float | None = setting(None, "false-alarm rate whose threshold is wanted; null: that of equal errors")
+    store_threshold: str | None = setting(
+        None, "released model that gets the threshold and a calibration (plain cosine scores only)"
+    )
     allow_missing: bool = setting(False, "accept a score file that lacks trials of the list")
 
 
@@ -196,15 +231,34 @@ class ReportConfig:
 
 @dataclass
 class VerifyConfig:
-    """`svt verify`: score and decision for two recordings."""
+    """`svt verify`: score and decision; exit status 0 same speaker, 2 different speakers, 3 no threshold, 1 error."""
 
     model: str = setting(REQUIRED, "released model")
-    enrol: str = setting(REQUIRED, "audio file")
-    test: str = setting(REQUIRED, "audio file")
+    enrol: list[str] = setting([], "audio file of a known speaker; of several the embeddings are averaged")
+    test: str | None = setting(None, "audio file to compare with")
+    pairs: str | None = setting(None, "file of lines `enrol test`, in place of both; exit status 0: all were compared")
     device: str = setting("auto", "auto, cpu or cuda")
-    threshold: float | None = setting(None, "decision threshold on the cosine; null: the EER threshold of the model")
+    threshold: float | None = setting(None, "decision threshold on the cosine; null: the one stored in the model")
+    min_voice: float = setting(0.3, "seconds of voice that every file must have; 0: not checked")
+    format: str = setting("text", "text or json (one record a line), on standard output")
     channel: int | None = setting(None, CHANNEL)
     resample: bool = setting(False, RESAMPLE)
+
+
+@dataclass
+class CalibrateConfig:
+    """`svt calibrate`: a threshold from recordings of one's own speakers, stored in the released model."""
+
+    model: str = setting(REQUIRED, "released model that gets the threshold")
+    data: str = setting(REQUIRED, "Kaldi data directory of 5 speakers or more, each with 2 recordings or more")
+    fa_rate: float = setting(0.01, "share of pairs of different speakers that may be accepted")
+    store: bool = setting(True, "write the threshold into the model; false: say it only")
+    root: str | None = setting(None, ROOT)
+    channel: int | None = setting(None, CHANNEL)
+    resample: bool = setting(False, RESAMPLE)
+    min_voice: float = setting(0.3, "recordings with fewer seconds of voice are left out; 0: none is")
+    device: str = setting("auto", "auto, cpu or cuda")
+    threads: int | None = setting(None, "CPU threads of the arithmetic; null: torch's choice")
 
 
 @dataclass
@@ -259,7 +313,10 @@ class Command:
 
 COMMANDS: dict[str, Command] = {
     "archives": Command(
-        ArchivesConfig, "check downloaded archives by their published checksums", ("folder",), "downloads jobs=4"
+        ArchivesConfig,
+        "check downloaded archives by their published checksums, unpack them",
+        ("folder",),
+        "downloads jobs=4",
     ),
     "prepare": Command(
         PrepareConfig, "make a Kaldi data directory of a corpus", (), "corpus=folders --source speech out=data/mine"
@@ -303,6 +360,12 @@ COMMANDS: dict[str, Command] = {
     "models": Command(ModelsConfig, "the networks: layers, parameters, MACs, memory", ("names",), "revnet* resnet34"),
     "verify": Command(
         VerifyConfig, "do two recordings share a speaker?", ("model", "enrol", "test"), "exp/r34/model a.wav b.wav"
+    ),
+    "calibrate": Command(
+        CalibrateConfig,
+        "a threshold from your own recordings",
+        ("model", "data"),
+        "exp/r34/model data/mine",
     ),
 }
 """What `svt` can do; a command is the module of that name in svtoolkit/commands."""

@@ -31,7 +31,16 @@ class TrainDataConfig:
     crop_frames: int = setting(200, "length of a training crop in frames (200 frames of 25/10 ms: 32240 samples)")
     speeds: list[float] = setting([1.0, 0.9, 1.1], "speed factors; every factor makes new classes of all speakers")
     min_seconds: float = setting(0.5, "shorter utterances are left out, and counted in the log")
-    num_workers: int = setting(1, "loader processes; 0: load in the main process; the numbers do not depend on it")
+    num_workers: int | None = setting(
+        None,
+        "loader processes of a device, 0: load in the main process; null: as the cores allow, at most 8; the numbers "
+        "do not depend on it",
+    )
+    max_bad: float = setting(
+        0.001,
+        "share of the utterances that may be silent, NaN, cut off or unreadable: they are left out and listed in "
+        "exp_dir/bad_files.tsv; any above 0 allows one",
+    )
 
 
 @dataclass
@@ -216,7 +225,12 @@ class AugmentConfig:
 class ValidationConfig:
     """Training speakers held out of training and scored on fixed trials; never the evaluation set."""
 
-    speakers: int = setting(20, "held-out speakers (drawn by the seed of those with two utterances); 0: no validation")
+    speakers: int | None = setting(
+        None,
+        "held-out speakers (drawn by the seed of those with two utterances); 0: no validation; null: max_speakers, "
+        "or a fifth of all speakers where that is fewer",
+    )
+    max_speakers: int = setting(20, "most speakers that are held out where speakers is null")
     targets_per_speaker: int = setting(10, "most target trials of one speaker; as many non-target trials are drawn")
     every_epochs: int = setting(1, "epochs from one validation to the next")
 

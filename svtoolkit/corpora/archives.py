@@ -11,7 +11,7 @@ file (VoxCeleb1 test).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -79,12 +79,17 @@ class ArchiveCheck(NamedTuple):
 
 
 def verify_archives(
-    folder: str | Path, *, jobs: int = 1, progress: Callable[[int], object] | None = None
+    folder: str | Path,
+    *,
+    names: Collection[str] | None = None,
+    jobs: int = 1,
+    progress: Callable[[int], object] | None = None,
 ) -> list[ArchiveCheck]:
     """Compare the archives in a folder with their published checksums; those that are missing are passed over.
 
     Args:
         folder: where they were downloaded to.
+        names: of the archives to look at; None: all that are known.
         jobs: files read at a time.
         progress: called with the bytes read since its last call, from the threads that read.
 
@@ -97,7 +102,8 @@ def verify_archives(
     top = Path(folder)
     if not top.is_dir():
         raise UserError(f"{top}: there is no such folder; expected the one that the archives were downloaded to")
-    present = [archive for archive in ARCHIVES if (top / archive.name).is_file()]
+    wanted = [archive for archive in ARCHIVES if names is None or archive.name in names]
+    present = [archive for archive in wanted if (top / archive.name).is_file()]
     return list(map_in_order(lambda archive: _verify(archive, top / archive.name, progress), present, jobs))
 
 

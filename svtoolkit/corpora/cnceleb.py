@@ -24,6 +24,7 @@ from svtoolkit.corpora.folders import Listed, Measure, audio_files, make_kaldi_d
 from svtoolkit.corpora.prepared import Prepared
 from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
+from svtoolkit.system.regular_file import is_regular
 from svtoolkit.system.threads import map_in_order
 
 log = logging.getLogger(__name__)
@@ -110,7 +111,7 @@ def _find_roots(folder: str | Path) -> list[str]:
 
 def _with_trials(roots: list[str]) -> str:
     for root in roots:
-        if os.path.isfile(os.path.join(root, TRIAL_LIST)):
+        if is_regular(os.path.join(root, TRIAL_LIST)):
             return root
     missing = os.path.join(roots[0], TRIAL_LIST)
     raise UserError(f"{missing}: the file is missing; expected CN-Celeb1 (CN-Celeb_flac), which alone has part=test")
@@ -121,7 +122,7 @@ def _speaker_folders(root: str, part: str) -> list[str]:
     if part == "all" or os.path.isfile(os.path.join(root, "spk.lst")):
         return folders
     listing = Path(root, "dev", "dev.lst")
-    if not listing.is_file():
+    if not is_regular(listing):
         raise UserError(
             f"{listing}: the file is missing; it names the speakers of CN-Celeb1 to train on (CN-Celeb2 has spk.lst "
             "instead): unpack the archive again"

@@ -96,6 +96,11 @@ def files_below(folder: str, seen: set[tuple[int, int]] | None = None) -> Iterat
             yield from files_below(entry.path, seen)
 
 
+def as_id(path: str) -> str:
+    """A path as an id of a table: white space and ``/`` become ``-``."""
+    return "-".join(path.replace("/", " ").split())
+
+
 def make_kaldi_dir(listed: Iterable[Listed], *, jobs: int = 1, measure: Measure | None = None) -> KaldiDir:
     """The data directory of some files, sorted by utterance.
 

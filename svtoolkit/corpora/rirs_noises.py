@@ -17,6 +17,7 @@ from pathlib import Path
 from svtoolkit.corpora.folders import Listed, Measure, audio_files, make_kaldi_dir, open_corpus, subfolders
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.errors import UserError
+from svtoolkit.system.regular_file import is_regular
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ def _real(top: str) -> list[Listed]:
     if not os.path.isdir(folder):
         return []
     listing = Path(folder, "rir_list")
-    if not listing.is_file():
+    if not is_regular(listing):
         raise UserError(
             f"{listing}: the file is missing; it tells the impulse responses from the noises of that folder: "
             "unpack the archive again"

@@ -9,25 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import soundfile
-
-from svtoolkit.audio.m4a import EXTENSIONS
-from svtoolkit.corpora.folders import Listed, Measure, check_link, files_below, make_kaldi_dir
+from svtoolkit.audio.formats import is_audio
+from svtoolkit.corpora.folders import Listed, Measure, as_id, check_link, files_below, make_kaldi_dir
 from svtoolkit.data.kaldi_dir import KaldiDir
+from svtoolkit.data.raw_folders import is_data_directory, parts_of, prepare_command
 from svtoolkit.errors import UserError
-
-ALIASES = {
-    "aif": "AIFF",
-    "aifc": "AIFF",
-    "oga": "OGG",
-    "opus": "OGG",
-    "snd": "AU",
-    "sph": "NIST",
-}
-"""Extensions that are not the name of their format."""
-
-HEADERLESS = "RAW"
-"""Needs a rate and a sample type that no file says."""
 
 
 def prepare_speaker_folders(
@@ -59,9 +45,9 @@ def prepare_speaker_folders(
         raise UserError(
             f"out={out} lies in the source {folder}, whose folders are taken for speakers; choose a folder outside"
         )
-    extensions = audio_extensions()
+    _refuse_parts(top, out)
     entries = sorted(entry for entry in top.iterdir() if not entry.name.startswith("."))
-    stray = [entry for entry in entries if entry.is_file() and _extension(entry) in extensions]
+    stray = [entry for entry in entries if entry.is_file() and is_audio(entry)]
     for entry in entries:
         check_link(entry)
     if stray:
@@ -72,37 +58,41 @@ def prepare_speaker_folders(
     speakers: dict[str, Path] = {}
     listed: list[Listed] = []
     for directory in (entry for entry in entries if entry.is_dir()):
-        speaker = _as_id(directory.name)
+        speaker = as_id(directory.name)
         if speaker in speakers:
             raise UserError(
                 f"{speakers[speaker]} and {directory} would both be speaker {speaker!r}; rename one of them"
             )
         speakers[speaker] = directory
         files = [Path(path) for path in files_below(str(directory))]
-        audio = [file for file in files if _extension(file) in extensions]
+        audio = [file for file in files if is_audio(file)]
         if not audio:
             raise UserError(f"{directory}: the speaker folder holds no audio{_describe(files)}; add some or remove it")
         for file in audio:
-            utterance = _as_id(f"{directory.name}/{file.relative_to(directory).with_suffix('').as_posix()}")
+            utterance = as_id(f"{directory.name}/{file.relative_to(directory).with_suffix('').as_posix()}")
             listed.append(Listed(utterance, speaker, str(file.absolute())))
     if not speakers:
         raise UserError(f"{top}: there is no speaker folder; expected {top}/<speaker>/<audio>")
     return make_kaldi_dir(listed, jobs=jobs, measure=measure)
 
 
-def audio_extensions() -> set[str]:
-    """Lower-case extensions, without the dot: formats with a header of the installed libsndfile, and FFmpeg's."""
-    formats = set(soundfile.available_formats()) - {HEADERLESS}
-    aliases = {alias for alias, name in ALIASES.items() if name in formats}
-    return {name.lower() for name in formats} | aliases | {extension.removeprefix(".") for extension in EXTENSIONS}
-
-
-def _extension(file: Path) -> str:
-    return file.suffix.removeprefix(".").lower()
-
-
-def _as_id(name: str) -> str:
-    return "-".join(name.replace("/", " ").split())
+def _refuse_parts(top: Path, out: str | Path | None) -> None:
+    """train/ and eval/ are no speakers."""
+    if is_data_directory(top):
+        raise UserError(f"{top}: is a data directory already, with wav.scp and utt2spk; give it as it is")
+    parts = parts_of(top)
+    ready = [part for part in parts if is_data_directory(part)]
+    if ready:
+        raise UserError(
+            f"{top}: holds data directories already, {' and '.join(map(str, ready))}; give these as they are"
+        )
+    if parts and not any(is_audio(path) for part in parts for path in part.iterdir() if path.is_file()):
+        target = top.with_name(f"{top.name}_data") if out is None else Path(out)
+        commands = " and ".join(prepare_command(part, target / part.name) for part in parts)
+        raise UserError(
+            f"{top}: holds {', '.join(part.name for part in parts)}, which are parts of a corpus and no speakers; "
+            f"prepare each by itself: {commands}"
+        )
 
 
 def _describe(files: list[Path]) -> str:

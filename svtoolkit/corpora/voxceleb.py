@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from svtoolkit.corpora.folders import Listed, Measure, audio_files, make_kaldi_dir, open_corpus, subfolders
+from svtoolkit.corpora.rehearsal import choose_speakers
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.errors import UserError
 from svtoolkit.system.threads import map_in_order
@@ -85,7 +86,12 @@ VOXCELEB2 = Corpus(
 
 
 def prepare_voxceleb1(
-    folder: str | Path, *, part: str = "all", jobs: int = 1, measure: Measure | None = None
+    folder: str | Path,
+    *,
+    part: str = "all",
+    limit_speakers: int | None = None,
+    jobs: int = 1,
+    measure: Measure | None = None,
 ) -> KaldiDir:
     """Make a data directory of VoxCeleb1 or a part of it, and log whether it is complete.
 
@@ -94,6 +100,7 @@ def prepare_voxceleb1(
     Args:
         folder: of the speakers, or one or two levels above.
         part: ``dev`` (1211 speakers), ``test`` (40 speakers) or ``all``.
+        limit_speakers: so many of them alone, those of ``choose_speakers``.
         jobs: folders and headers read at a time.
         measure: as for ``make_kaldi_dir``.
 
@@ -103,17 +110,31 @@ def prepare_voxceleb1(
     Raises:
         UserError: no such folder, layout or part, speakers of the other corpus, an utterance twice, broken files.
     """
-    return _prepare(VOXCELEB1, folder, part, jobs, measure)
+    listed = list_voxceleb(VOXCELEB1, folder, part, jobs, limit_speakers)
+    return make_kaldi_dir(listed, jobs=jobs, measure=measure)
 
 
 def prepare_voxceleb2(
-    folder: str | Path, *, part: str = "all", jobs: int = 1, measure: Measure | None = None
+    folder: str | Path,
+    *,
+    part: str = "all",
+    limit_speakers: int | None = None,
+    jobs: int = 1,
+    measure: Measure | None = None,
 ) -> KaldiDir:
     """Make a data directory of VoxCeleb2 (``dev``: 5994 speakers, ``test``: 118); as ``prepare_voxceleb1``."""
-    return _prepare(VOXCELEB2, folder, part, jobs, measure)
+    listed = list_voxceleb(VOXCELEB2, folder, part, jobs, limit_speakers)
+    return make_kaldi_dir(listed, jobs=jobs, measure=measure)
 
 
-def _prepare(corpus: Corpus, folder: str | Path, part: str, jobs: int, measure: Measure | None) -> KaldiDir:
+def list_voxceleb(
+    corpus: Corpus, folder: str | Path, part: str, jobs: int, limit_speakers: int | None = None
+) -> list[Listed]:
+    """The files of a corpus, or of so many of its speakers; logs whether the whole is complete.
+
+    Raises:
+        UserError: as ``prepare_voxceleb1``, but for the files, which are not opened.
+    """
     if part not in PARTS:
         raise UserError(f"part is {part!r}, expected one of {', '.join(PARTS)}")
     top = open_corpus(folder, f"{corpus.name}, unpacked")
@@ -131,6 +152,9 @@ def _prepare(corpus: Corpus, folder: str | Path, part: str, jobs: int, measure: 
             f"expected {corpus.speaker.pattern}; prepare {other.name} apart, with corpus={other.name}"
         )
     wanted = [path for path in speakers if part in ("all", _part_of(corpus, os.path.basename(path)))]
+    if limit_speakers is not None:
+        chosen = set(choose_speakers(map(os.path.basename, wanted), limit_speakers))
+        wanted = [path for path in wanted if os.path.basename(path) in chosen]
     listed = [item for items in map_in_order(_list_speaker, wanted, jobs) for item in items]
     if not listed:
         parts = sorted({_part_of(corpus, os.path.basename(path)) for path in speakers})
@@ -139,8 +163,11 @@ def _prepare(corpus: Corpus, folder: str | Path, part: str, jobs: int, measure: 
             f"({', '.join(parts)}); "
             f"expected {LAYOUT}.{{{','.join(extension[1:] for extension in EXTENSIONS)}}}"
         )
-    _compare_sizes(corpus, part, listed)
-    return make_kaldi_dir(listed, jobs=jobs, measure=measure)
+    if limit_speakers is None:
+        _compare_sizes(corpus, part, listed)
+    else:
+        log.info("%s: limited to %d speakers, %d utterances", corpus.name, limit_speakers, len(listed))
+    return listed
 
 
 def _part_of(corpus: Corpus, speaker: str) -> str:

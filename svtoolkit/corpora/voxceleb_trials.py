@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import os
 import re
 import zlib
@@ -16,15 +17,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from svtoolkit.corpora.folders import Measure
+from svtoolkit.corpora.folders import Measure, make_kaldi_dir
 from svtoolkit.corpora.prepared import Prepared
-from svtoolkit.corpora.voxceleb import prepare_voxceleb1
+from svtoolkit.corpora.rehearsal import choose_trial_speakers, restrict_trials
+from svtoolkit.corpora.voxceleb import VOXCELEB1, list_voxceleb, prepare_voxceleb1
 from svtoolkit.data.tables import BYTE_ORDER_MARK
 from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
+from svtoolkit.system.regular_file import is_regular
 
 LINE_FORM = "`1 <speaker>/<video>/<file>.wav <speaker>/<video>/<file>.wav` or the same with 0"
 GZIP = b"\x1f\x8b"
+
+LONGEST_LIST = 1 << 30
+"""Bytes; the longest official list has some 600 000 lines."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,7 @@ def prepare_with_trials(
     part: str,
     trials: Sequence[str],
     other_trials: bool,
+    limit_speakers: int | None = None,
     jobs: int = 1,
     measure: Measure | None = None,
 ) -> Prepared:
@@ -98,18 +105,35 @@ def prepare_with_trials(
     Args:
         trials: the lists.
         other_trials: take any list of the same form.
+        limit_speakers: so many speakers alone, those of ``choose_trial_speakers``, and of each list the trials among
+            them, under a name that says so.
 
     Raises:
         UserError: as ``prepare_voxceleb1`` and ``read_voxceleb_trials``; two lists of one name.
     """
-    kaldi_dir = prepare_voxceleb1(folder, part=part, jobs=jobs, measure=measure)
+    if limit_speakers is None or not trials:
+        kaldi_dir = prepare_voxceleb1(folder, part=part, limit_speakers=limit_speakers, jobs=jobs, measure=measure)
+        return Prepared(kaldi_dir, trials=_read_lists(trials, kaldi_dir.utt2spk, other_trials))
+    listed = list_voxceleb(VOXCELEB1, folder, part, jobs)
+    utt2spk = {item.utterance: item.speaker for item in listed}
+    lists = _read_lists(trials, utt2spk, other_trials)
+    speakers = set(choose_trial_speakers(lists, utt2spk, limit_speakers))
+    kaldi_dir = make_kaldi_dir((item for item in listed if item.speaker in speakers), jobs=jobs, measure=measure)
+    limited = {
+        f"{name}_of_{limit_speakers}_speakers": restrict_trials(found, kaldi_dir.utt2spk)
+        for name, found in lists.items()
+    }
+    return Prepared(kaldi_dir, trials=limited)
+
+
+def _read_lists(paths: Sequence[str], utt2spk: Mapping[str, str], other_trials: bool) -> dict[str, Trials]:
     lists: dict[str, Trials] = {}
-    for path in trials:
-        name, found = read_voxceleb_trials(path, kaldi_dir.utt2spk, allow_other=other_trials)
+    for path in paths:
+        name, found = read_voxceleb_trials(path, utt2spk, allow_other=other_trials)
         if name in lists:
             raise UserError(f"{path}: would be {name}, which another list is already; leave one out or rename the file")
         lists[name] = found
-    return Prepared(kaldi_dir, trials=lists)
+    return lists
 
 
 def read_voxceleb_trials(
@@ -147,16 +171,24 @@ def as_utterance(file: str) -> str:
 
 def _read(path: str | Path) -> bytes:
     file = Path(path)
-    if not file.is_file():
+    if not is_regular(file):
         raise UserError(f"{file}: there is no such trial list; expected lines {LINE_FORM}")
     content = file.read_bytes()
     try:
-        text = gzip.decompress(content) if content.startswith(GZIP) else content
+        text = _decompress(content) if content.startswith(GZIP) else content
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{file}: cannot be decompressed ({error}); download it again") from error
     if b"\0" in text:
         raise UserError(f"{file}: is no UTF-8 text; save it as UTF-8, or download it again")
     return text.removeprefix(BYTE_ORDER_MARK)
+
+
+def _decompress(content: bytes) -> bytes:
+    with gzip.open(io.BytesIO(content)) as stream:
+        text = stream.read(LONGEST_LIST + 1)
+    if len(text) > LONGEST_LIST:
+        raise OSError(f"it unfolds to more than {LONGEST_LIST} bytes, longer than any list")
+    return text
 
 
 def _recognise(content: bytes) -> OfficialList | None:

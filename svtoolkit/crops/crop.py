@@ -17,8 +17,14 @@ from svtoolkit.augmentation.augmenter import UNCHANGED, Augmenter, ChangedRows, 
 from svtoolkit.augmentation.change import Parameters
 from svtoolkit.augmentation.spec_augment import SpecAugment
 from svtoolkit.crops.training_set import TrainingSet
+from svtoolkit.data.audio_survey import explain_samples
 from svtoolkit.errors import UserError
 from svtoolkit.features.fbank import dither_noise
+
+REDRAWS = 8
+"""Stretches of an utterance that are looked at before it counts as silent."""
+ATTEMPTS = 20
+"""Crops that are drawn for an entry, of others after its own, before it is an error."""
 
 
 class CropBatch(NamedTuple):
@@ -30,6 +36,7 @@ class CropBatch(NamedTuple):
         masks: SpecAugment masks, int64, (batch, masks, 2).
         entries: rows of the training set, int64, (batch,).
         changes: of the waveforms that are left to the device, by name; see ``Augmenter.apply``.
+        bad: utterances that gave no crop, others being taken instead: row of the training set's utterances -> reason.
     """
 
     waveforms: Tensor
@@ -37,12 +44,13 @@ class CropBatch(NamedTuple):
     masks: Tensor
     entries: Tensor
     changes: Mapping[str, ChangedRows] = {}
+    bad: Mapping[int, str] = {}
 
     def to(self, device: torch.device) -> CropBatch:
         """The same on another device; the copy of pinned tensors is asynchronous."""
         waveforms, labels, masks, entries = (tensor.to(device, non_blocking=True) for tensor in self[:4])
         changes = {name: rows.to(device) for name, rows in self.changes.items()}
-        return CropBatch(waveforms, labels, masks, entries, changes)
+        return CropBatch(waveforms, labels, masks, entries, changes, self.bad)
 
 
 class Crop(NamedTuple):
@@ -51,6 +59,7 @@ class Crop(NamedTuple):
     Attributes:
         samples: of the waveform, or frames.
         changes: loaded parameters of changes that are left to the device.
+        bad: as of a ``CropBatch``, found on the way to this crop.
     """
 
     samples: np.ndarray
@@ -58,6 +67,7 @@ class Crop(NamedTuple):
     masks: np.ndarray
     entry: int
     changes: Mapping[str, Parameters] = {}
+    bad: Mapping[int, str] = {}
 
 
 @dataclass(frozen=True)
@@ -74,6 +84,10 @@ class CropGeometry:
 class CropDataset(Dataset[Crop]):
     """Item (epoch, entry) -> crop.
 
+    Where an utterance cannot be read or holds NaN, the crop is one of another entry, with that one's label; where a
+    crop is silent, another stretch of its utterance is tried first. Which entry is a draw like all others, so that the
+    crops do not depend on when or by whom a bad file was found.
+
     Args:
         training_set: what entries mean.
         geometry: size of the crops.
@@ -85,7 +99,7 @@ class CropDataset(Dataset[Crop]):
         channel, resample: as for ``read_audio``.
 
     Raises:
-        UserError: negative ``dither``; for an item: a file that cannot be used.
+        UserError: negative ``dither``; for an item: neither it nor any of those drawn in its place can be used.
     """
 
     training_set: TrainingSet
@@ -109,9 +123,31 @@ class CropDataset(Dataset[Crop]):
 
     def __getitem__(self, item: tuple[int, int]) -> Crop:
         epoch, entry = item
-        rng = np.random.default_rng([self.seed, epoch, entry])
-        utterance_index, speed, label = self.training_set.entry(entry)
-        samples = self._crop(utterance_index, speed, rng)
+        bad: dict[int, str] = {}
+        chosen = entry
+        for attempt in range(ATTEMPTS):
+            rng = draw_of(self.seed, epoch, entry, attempt)
+            if bad:
+                chosen = int(rng.integers(len(self)))
+            utterance_index, speed, label = self.training_set.entry(chosen)
+            try:
+                samples = self._crop(utterance_index, speed, rng)
+                reason = explain_samples(samples)
+            except UserError as error:
+                bad[utterance_index] = str(error)
+                continue
+            if reason is None:
+                return self._finish(samples, label, chosen, rng, bad)
+            may_be_speech = bool(np.isfinite(samples).all()) and (bad or attempt + 1 < REDRAWS)
+            if not may_be_speech:
+                path = self.training_set.utterances[utterance_index].path
+                bad[utterance_index] = f"{path}: {reason}; re-create the file or drop it"
+        raise nothing_usable(bad)
+
+    def _finish(
+        self, samples: np.ndarray, label: int, entry: int, rng: np.random.Generator, bad: Mapping[int, str]
+    ) -> Crop:
+        """Dither, masks and random changes of some samples, drawn in this order."""
         if self.dither:
             generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
             noise = dither_noise(len(samples), self.dither, self.int16_scale, generator).numpy()
@@ -119,8 +155,8 @@ class CropDataset(Dataset[Crop]):
         masks = self.spec_augment.draw(self.geometry.frames, self.geometry.bins, rng)
         changes = self.augmenter.load(self.augmenter.draw(rng), len(samples))
         if self.augment_in_batch:
-            return Crop(samples, label, masks, entry, changes)
-        return Crop(self.augmenter.apply_to_crop(samples, changes), label, masks, entry)
+            return Crop(samples, label, masks, entry, changes, bad)
+        return Crop(self.augmenter.apply_to_crop(samples, changes), label, masks, entry, {}, bad)
 
     def _crop(self, utterance_index: int, speed: float, rng: np.random.Generator) -> np.ndarray:
         """A random stretch, ``speed`` times as fast; an utterance that is too short is repeated."""
@@ -136,6 +172,7 @@ class CropDataset(Dataset[Crop]):
             duration=min(wanted, available),
             channel=self.channel,
             resample=self.resample,
+            keys="data.",
         )
         if not len(samples):
             raise UserError(
@@ -148,6 +185,16 @@ class CropDataset(Dataset[Crop]):
         return samples[:count] if len(samples) >= count else np.resize(samples, count)
 
 
+def draw_of(seed: int, epoch: int, entry: int, attempt: int) -> np.random.Generator:
+    """What fixes every draw of a crop, and of each one that is drawn in its place."""
+    return np.random.default_rng([seed, epoch, entry, attempt] if attempt else [seed, epoch, entry])
+
+
+def nothing_usable(bad: Mapping[int, str]) -> UserError:
+    """That neither an utterance nor those drawn in its place can be used: the reason of the first."""
+    return UserError(f"{next(iter(bad.values()))} ({ATTEMPTS - 1} utterances drawn in its place cannot be used either)")
+
+
 def draw_start(available: float, wanted: float, rng: np.random.Generator) -> float:
     """Where a crop begins in its utterance: in seconds, as the durations of both."""
     return rng.random() * max(available - wanted, 0.0)
@@ -155,11 +202,12 @@ def draw_start(available: float, wanted: float, rng: np.random.Generator) -> flo
 
 def collate_crops(items: list[Crop]) -> CropBatch:
     """Crops of one size as a batch, in their order."""
-    samples, labels, masks, entries, changes = zip(*items, strict=True)
+    samples, labels, masks, entries, changes, bad = zip(*items, strict=True)
     return CropBatch(
         torch.from_numpy(np.stack(samples)),
         torch.tensor(labels),
         torch.from_numpy(np.stack(masks)),
         torch.tensor(entries),
         collate_changes(changes),
+        {row: reason for found in bad for row, reason in found.items()},
     )

@@ -8,9 +8,10 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from svtoolkit.augmentation.spec_augment import SpecAugment
-from svtoolkit.crops.crop import Crop, CropGeometry, draw_start
+from svtoolkit.crops.crop import ATTEMPTS, Crop, CropGeometry, draw_of, draw_start, nothing_usable
 from svtoolkit.crops.training_set import TrainingSet
-from svtoolkit.data.feature_archive import open_features
+from svtoolkit.data.feature_archive import check_finite, open_features
+from svtoolkit.errors import UserError
 
 
 @dataclass(eq=False)
@@ -18,7 +19,8 @@ class FeatureCropDataset(Dataset[Crop]):
     """Item (epoch, entry) -> crop of frames; only these are read.
 
     The draws are those of ``CropDataset`` without dither and augmentation: its crop begins at the same time, up to the
-    nearest frame, and has the same masks. An utterance that is too short is repeated frame by frame.
+    nearest frame, and has the same masks. An utterance that is too short is repeated frame by frame. Where features
+    cannot be read or are not finite, the crop is one of another entry, with that one's label, as there.
 
     Args:
         training_set: what entries mean; of one speed, 1.
@@ -28,7 +30,7 @@ class FeatureCropDataset(Dataset[Crop]):
         seed: with epoch and entry it fixes every draw.
 
     Raises:
-        UserError: for an item: features that cannot be read.
+        UserError: for an item: neither its features nor any of those drawn in their place can be used.
     """
 
     training_set: TrainingSet
@@ -43,16 +45,27 @@ class FeatureCropDataset(Dataset[Crop]):
 
     def __getitem__(self, item: tuple[int, int]) -> Crop:
         epoch, entry = item
-        rng = np.random.default_rng([self.seed, epoch, entry])
-        utterance, _, label = self.training_set.entry(entry)
-        frames = self._crop(utterance, rng)
-        return Crop(frames, label, self.spec_augment.draw(self.geometry.frames, self.geometry.bins, rng), entry)
+        bad: dict[int, str] = {}
+        for attempt in range(ATTEMPTS):
+            rng = draw_of(self.seed, epoch, entry, attempt)
+            chosen = int(rng.integers(len(self))) if attempt else entry
+            utterance, _, label = self.training_set.entry(chosen)
+            try:
+                frames = self._crop(utterance, rng)
+            except UserError as error:
+                bad[utterance] = str(error)
+                continue
+            masks = self.spec_augment.draw(self.geometry.frames, self.geometry.bins, rng)
+            return Crop(frames, label, masks, chosen, {}, bad)
+        raise nothing_usable(bad)
 
     def _crop(self, utterance: int, rng: np.random.Generator) -> np.ndarray:
         """float32, (frames, bins)."""
         count, rate = self.geometry.frames, self.geometry.sample_rate
         start = draw_start(float(self.training_set.seconds[utterance]), self.geometry.samples / rate, rng)
-        with open_features(self.training_set.utterances[utterance].path, self.geometry.bins) as matrix:
+        location = self.training_set.utterances[utterance].path
+        with open_features(location, self.geometry.bins) as matrix:
             first = min(round(start * rate / self.shift), max(matrix.rows - count, 0))
             frames = matrix.read(first, min(count, matrix.rows))
+        check_finite(location, frames)
         return frames if len(frames) == count else np.resize(frames, (count, self.geometry.bins))

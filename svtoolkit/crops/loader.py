@@ -12,7 +12,18 @@ from torch.utils.data import DataLoader, Dataset
 from svtoolkit.crops.crop import Crop, CropBatch, collate_crops
 from svtoolkit.crops.sampler import BatchSampler
 from svtoolkit.errors import UserError
+from svtoolkit.system.processes import count_cores
 from svtoolkit.system.signals import ignore_terminal_signals
+
+MOST_WORKERS = 8
+"""For one device, where nobody says how many: more read no faster from most disks."""
+
+
+def workers_of(num_workers: int | None, processes: int = 1) -> int:
+    """Loader processes of one of so many processes that train on this machine, as asked for or as the cores allow."""
+    if num_workers is not None:
+        return num_workers
+    return max(1, min(MOST_WORKERS, (count_cores() - 1) // processes))
 
 
 def load_crops(

@@ -21,6 +21,8 @@ from svtoolkit.crops.text_column import (
 from svtoolkit.data.audio_table import FEATURES, choose_audio_table, resolve, shard_base
 from svtoolkit.data.kaldi_dir import KaldiDir, Segment, Utterance
 from svtoolkit.data.shard_index import INDEX
+from svtoolkit.data.tables import LONGEST
+from svtoolkit.system.regular_file import is_regular
 
 PIPE = ord("|")
 
@@ -159,7 +161,7 @@ class Manifest(Sequence[Utterance]):
 def _read_arrays(folder: Path, root: str | Path | None, audio_table: str) -> Manifest | None:
     """As a whole, not line by line; None where the directory has segments, or tables that are not regular."""
     is_sharded = audio_table == INDEX
-    if audio_table == "wav.scp" and (folder / "segments").exists():
+    if audio_table == "wav.scp" and is_regular(folder / "segments"):
         return None
     audio = read_regular_table(folder / audio_table, columns=2 if is_sharded else None)
     speech = read_regular_table(folder / "utt2spk", columns=2)
@@ -189,7 +191,7 @@ def _number(names: TextColumn) -> tuple[list[str], np.ndarray]:
 
 def _read_seconds(path: Path, ids: TextColumn) -> np.ndarray | None:
     """Durations of all utterances; NaN if there is no table, None if it is not regular or complete."""
-    if not path.exists():
+    if not is_regular(path):
         return np.full(len(ids), np.nan)
     table = read_regular_table(path, columns=2)
     if table is None or not are_equal(table[0], ids):
@@ -198,12 +200,12 @@ def _read_seconds(path: Path, ids: TextColumn) -> np.ndarray | None:
         seconds = table[1].padded().astype(np.float64)
     except ValueError:
         return None
-    return seconds if (np.isfinite(seconds) & (seconds > 0)).all() else None
+    return seconds if ((seconds > 0) & (seconds < LONGEST)).all() else None
 
 
 def _is_inverse(path: Path, ids: TextColumn, speakers: Sequence[str], speaker_index: np.ndarray) -> bool:
     """Whether spk2utt lists the utterances of every speaker; True if spk2utt is missing."""
-    if not path.exists():
+    if not is_regular(path):
         return True
     words = split_words(path)
     order = np.argsort(speaker_index, kind="stable")

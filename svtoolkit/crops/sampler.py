@@ -62,8 +62,8 @@ class BatchSampler:
     def __post_init__(self) -> None:
         if self.num_entries < self.batch_size:
             raise UserError(
-                f"trainer.batch_size is {self.batch_size}, but the training set has {self.num_entries} crops an epoch; "
-                "lower it"
+                f"trainer.batch_size is {self.batch_size}, but the training set has {self.num_entries} crops an epoch "
+                f"(utterances x data.speeds); lower it, for example to trainer.batch_size={self._fitting_batch()}"
             )
         self.share = share_of(self.batch_size, self.processes)
         if not 0 < self.micro_batch <= self.share or self.share % self.micro_batch:
@@ -74,6 +74,10 @@ class BatchSampler:
             )
         self.start_step = 0
         self.total_steps = self.steps_per_epoch
+
+    def _fitting_batch(self) -> int:
+        """The largest power of two by which an epoch of these entries has two steps, or one."""
+        return 1 << max(0, max(1, self.num_entries // 2).bit_length() - 1)
 
     @property
     def steps_per_epoch(self) -> int:

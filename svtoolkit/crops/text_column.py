@@ -9,6 +9,8 @@ from typing import overload
 
 import numpy as np
 
+from svtoolkit.system.regular_file import is_regular
+
 NEWLINE, SPACE, LAST_PRINTABLE = 0x0A, 0x20, 0x7E
 
 BLOCK_BYTES = 1 << 24
@@ -81,7 +83,7 @@ def read_regular_table(path: Path, columns: int | None = None) -> tuple[TextColu
     Returns:
         (keys, values), or None where the table is missing or not regular.
     """
-    if not path.is_file():
+    if not is_regular(path):
         return None
     text = np.fromfile(path, dtype=np.uint8)
     if not len(text) or text[-1] != NEWLINE or not _is_printable(text):

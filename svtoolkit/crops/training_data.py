@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,13 +20,15 @@ from svtoolkit.augmentation.spec_augment import SpecAugment
 from svtoolkit.config import TrainConfig
 from svtoolkit.crops.crop import CropDataset, CropGeometry
 from svtoolkit.crops.feature_crop import FeatureCropDataset
+from svtoolkit.crops.loader import workers_of
 from svtoolkit.crops.manifest import Manifest
 from svtoolkit.crops.sampler import Windows
 from svtoolkit.crops.stored_features import read_stored_features
-from svtoolkit.crops.training_set import TrainingSet
+from svtoolkit.crops.training_set import TrainingSet, leave_out_bad
 from svtoolkit.data.audio_table import find_source
+from svtoolkit.data.raw_folders import refuse_other_folders
 from svtoolkit.data.shard_index import read_checksums
-from svtoolkit.data.splitting import draw_eval_speakers
+from svtoolkit.data.splitting import draw_eval_speakers, fitting_eval_speakers
 from svtoolkit.errors import UserError
 from svtoolkit.features import FrontEnd
 
@@ -45,16 +48,27 @@ class TrainingData:
         spec_augment: masks of the features.
         augmenter: changes of the waveforms; without any where none can happen.
         stored: what the features are that crops are cut from; None: they are cut from audio.
+        utterances: of the data directory, those left out included.
+        bad_files: utterances of the training speakers whose length no table gives and no header either.
     """
 
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
         self.stored = read_stored_features(config)
         source = find_source(Path(config.data.train), config.data.source)
-        manifest, self.held_out = self._split(Manifest.read(config.data.train, config.data.root, source))
+        whole = Manifest.read(config.data.train, config.data.root, source)
+        self.utterances = len(whole)
+        manifest, self.held_out = self._split(whole)
+        manifest, self.bad_files = leave_out_bad(manifest, jobs=self._jobs)
         self.training_set = TrainingSet.build(
             manifest, speeds=config.data.speeds, min_seconds=config.data.min_seconds, jobs=self._jobs
         )
+        if len(self.training_set.speakers) < 2:
+            raise UserError(
+                f"{config.data.train}: found one training speaker, {self.training_set.speakers[0]!r}, expected two or "
+                "more, whom the network learns to tell apart; add speakers, or lower validation.speakers or "
+                "data.min_seconds"
+            )
         self._open_cache()
         augment = config.augment
         self.spec_augment = SpecAugment(
@@ -108,8 +122,8 @@ class TrainingData:
 
     def announce(self) -> None:
         """Log the sizes of the training set and the changes of its crops."""
-        data, held_out = self.training_set, self.config.validation.speakers
-        held = f", {held_out} more held out for validation" if held_out else ""
+        data = self.training_set
+        held = f", {len(self.held_out.speakers)} more held out for validation" if self.held_out else ""
         log.info(
             "%d utterances, %.2f h; %d speakers x %d speeds = %d classes%s",
             len(data.utterances), data.seconds.sum() / 3600,
@@ -119,10 +133,13 @@ class TrainingData:
             log.info("crops are stretches of stored features (%s): no audio is read", self.stored.form)
         if self.augmenter.changes:
             log.info("%s, computed in the %s", self.augmenter.description(), self.config.augment.device)
+        missing = [f"augment.{key}" for key in ("noise", "reverberation") if getattr(self.config.augment, key) is None]
+        if missing and self.stored is None:
+            log.info("trains without %s: give the data directory to add it", " and without ".join(missing))
 
     @property
     def _jobs(self) -> int:
-        return max(1, self.config.data.num_workers)
+        return max(1, workers_of(self.config.data.num_workers))
 
     def _open_cache(self) -> None:
         """Shards at a URL are read through a folder of this machine."""
@@ -140,11 +157,13 @@ class TrainingData:
             configure_remote(RemoteShards(data.cache_dir, int(data.cache_gib * 2**30), checksums))
 
     def _split(self, manifest: Manifest) -> tuple[Manifest, Manifest | None]:
-        speakers = self.config.validation.speakers
+        counts, speakers = manifest.utterance_counts(), self.config.validation.speakers
+        if speakers is None:
+            speakers = _hold_out(counts, self.config.validation.max_speakers)
         if not speakers:
             return manifest, None
         try:
-            chosen = draw_eval_speakers(manifest.utterance_counts(), eval_speakers=speakers, seed=self.config.seed)
+            chosen = draw_eval_speakers(counts, eval_speakers=speakers, seed=self.config.seed)
             return manifest.of_speakers(chosen)
         except UserError as error:
             raise UserError(f"validation.speakers is {speakers}: {error} (0: no validation)") from error
@@ -153,9 +172,31 @@ class TrainingData:
         augment = self.config.augment
         if augment.device not in AUGMENTATION_DEVICES:
             raise UserError(f"augment.device is {augment.device!r}, expected one of {', '.join(AUGMENTATION_DEVICES)}")
-        noises = self._library(NoiseLibrary, augment.noise)
-        rirs = self._library(ImpulseLibrary, augment.reverberation)
+        noises = self._library(NoiseLibrary, augment.noise, "noise")
+        rirs = self._library(ImpulseLibrary, augment.reverberation, "rirs")
         return build_augmenter(augment, noises, rirs, sample_rate=self.config.features.sample_rate, added=augment.added)
 
-    def _library(self, kind: type[Library], path: str | None) -> Library | None:
-        return None if path is None else kind.build(Manifest.read(path, self.config.data.root), jobs=self._jobs)
+    def _library(self, kind: type[Library], path: str | None, corpus: str) -> Library | None:
+        """Of the data directory at ``path``; ``corpus`` of ``svt prepare`` makes one of plain recordings."""
+        if path is None:
+            return None
+        refuse_other_folders(Path(path), corpus)
+        return kind.build(Manifest.read(path, self.config.data.root), jobs=self._jobs)
+
+
+def _hold_out(counts: Mapping[str, int], most: int) -> int:
+    """How many speakers are held out where no number is given; the log says where they are fewer than ``most``."""
+    fitting = fitting_eval_speakers(counts, most)
+    if not fitting:
+        log.info(
+            "no speaker is held out for validation: a fifth of %d speakers, of those with two utterances, is less than "
+            "the two that trials need; validation.speakers=2 holds out two",
+            len(counts),
+        )
+    elif fitting < most:
+        log.info(
+            "%d speakers are held out for validation instead of %d: a fifth of %d at most, with two utterances each; "
+            "validation.speakers=N holds out N",
+            fitting, most, len(counts),
+        )  # fmt: skip
+    return fitting

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from svtoolkit.audio.files import measure_durations
+from svtoolkit.audio.files import try_durations
 from svtoolkit.crops.manifest import Manifest
+from svtoolkit.data.bad_files import BadFile
 from svtoolkit.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ class TrainingSet:
 
         Raises:
             UserError: a speed that is not above 0 or listed twice, a file whose length is asked for and cannot be
-                read, or nothing left.
+                read (``leave_out_bad`` leaves such files out before), or nothing left.
         """
         if not speeds or min(speeds) <= 0 or len(set(speeds)) != len(speeds):
             raise UserError(
@@ -89,14 +90,34 @@ class TrainingSet:
         return hashlib.sha256(f"{self.speeds!r} {self.utterances.fingerprint()}".encode()).hexdigest()
 
 
-def _measured(manifest: Manifest, jobs: int) -> Manifest:
-    """With the durations that no table says, from the headers of the files."""
-    silent = np.flatnonzero(np.isnan(manifest.seconds)).tolist()
-    if not silent:
-        return manifest
-    utterances = {row: manifest[row] for row in silent}
-    lengths = measure_durations({row: utterance.path for row, utterance in utterances.items()}, jobs=jobs)
+def leave_out_bad(manifest: Manifest, *, jobs: int = 1) -> tuple[Manifest, list[BadFile]]:
+    """Durations for the utterances that no table gives one, from the headers of the files, and those left out for it.
+
+    Args:
+        manifest: of a data directory.
+        jobs: headers read at a time.
+
+    Raises:
+        UserError: nothing is left.
+    """
+    unknown = np.flatnonzero(np.isnan(manifest.seconds)).tolist()
+    if not unknown:
+        return manifest, []
+    utterances = {row: manifest[row] for row in unknown}
+    lengths, reasons = try_durations({row: utterance.path for row, utterance in utterances.items()}, jobs=jobs)
     seconds = manifest.seconds.copy()
-    for row, utterance in utterances.items():
-        seconds[row] = lengths[row] - utterance.offset
-    return replace(manifest, seconds=seconds)
+    for row, length in lengths.items():
+        seconds[row] = length - utterances[row].offset
+    if len(reasons) == len(manifest):
+        raise UserError(f"none of {len(manifest)} utterances can be used: {next(iter(reasons.values()))}")
+    bad = [BadFile(utterances[row].utterance_id, str(utterances[row].path), why) for row, why in reasons.items()]
+    measured = replace(manifest, seconds=seconds)
+    return (measured.take(np.flatnonzero(~np.isnan(seconds))) if bad else measured), bad
+
+
+def _measured(manifest: Manifest, jobs: int) -> Manifest:
+    """The same where no file may be bad."""
+    measured, bad = leave_out_bad(manifest, jobs=jobs)
+    if bad:
+        raise UserError(f"{len(bad)} of {len(manifest)} audio files cannot be used: {bad[0].reason}")
+    return measured

@@ -108,3 +108,16 @@ def _to_samples(times: tuple[float, float | None], sample_rate: int) -> tuple[in
     start, end = times
     first = round(start * sample_rate)
     return first, None if end is None else first + round((end - start) * sample_rate)
+
+
+def explain_samples(samples: np.ndarray) -> str | None:
+    """Why samples are no speech, as the end of a sentence about their file; None where nothing is wrong with them."""
+    extent = Extent()
+    extent.include(samples)
+    if not extent.samples:
+        return "holds no sample there"
+    if not extent.finite:
+        return "holds samples that are NaN or infinite"
+    if extent.peak_dbfs < SILENCE_DBFS:
+        return f"is silent: its peak is {extent.peak_dbfs:.0f} dBFS, expected {SILENCE_DBFS:.0f} or more"
+    return None

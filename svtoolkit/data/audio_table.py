@@ -7,6 +7,7 @@ from pathlib import Path
 from svtoolkit.audio.shards.location import format_location, is_url, parse_location
 from svtoolkit.data.shard_index import CHECKSUMS, INDEX
 from svtoolkit.errors import UserError
+from svtoolkit.system.regular_file import is_regular
 
 FEATURES = "feats.scp"
 """Lists the features of utterances: `utterance archive:offset`, as Kaldi's tools do."""
@@ -28,11 +29,11 @@ def find_source(folder: Path, source: str | None, *, key: str = "data.source") -
     """
     if source is not None and source not in AUDIO_TABLES:
         raise UserError(f"{key} is {source!r}, expected files, shards or features, or null for what is there")
-    if source is not None or (folder / "wav.scp").is_file():
+    if source is not None or is_regular(folder / "wav.scp"):
         return source or "files"
-    if (folder / INDEX).is_file() or (folder / CHECKSUMS).is_file():
+    if is_regular(folder / INDEX) or is_regular(folder / CHECKSUMS):
         return "shards"
-    return "features" if (folder / FEATURES).is_file() else "files"
+    return "features" if is_regular(folder / FEATURES) else "files"
 
 
 def choose_audio_table(folder: Path, source: str | None) -> str:

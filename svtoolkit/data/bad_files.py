@@ -11,6 +11,7 @@ from svtoolkit.errors import UserError
 from svtoolkit.system.atomic import atomic_write
 
 BAD_FILES = "bad_files.tsv"
+HEADER = "utterance\tfile\treason\n"
 SHOWN = 3
 """Bad files that a message names."""
 
@@ -32,15 +33,21 @@ def count_allowed(max_bad: float, utterances: int) -> int:
 class BadFiles:
     """The bad files found so far, and how many there may be.
 
+    Args:
+        folder: that has or gets the list.
+        utterances: of all the work.
+        max_bad: share of them that may be bad; where it is above 0, one always may.
+        key: what sets it.
+
     Attributes:
         found: in the order they were added.
         allowed: their greatest number.
     """
 
-    def __init__(self, folder: Path, utterances: int, max_bad: float) -> None:
+    def __init__(self, folder: Path, utterances: int, max_bad: float, key: str = "max_bad") -> None:
         self.found: list[BadFile] = []
         self.allowed = count_allowed(max_bad, utterances)
-        self._folder, self._utterances, self._max_bad = folder, utterances, max_bad
+        self._folder, self._utterances, self._max_bad, self._key = folder, utterances, max_bad, key
 
     def add(self, bad: Iterable[BadFile]) -> None:
         """Add some.
@@ -56,9 +63,9 @@ class BadFiles:
         """The sentence that says so, with why the first few are bad."""
         reasons = "; ".join(item.reason for item in self.found[:SHOWN])
         return UserError(
-            f"{len(self.found)} of {self._utterances} files cannot be used, with max_bad={self._max_bad:g} "
+            f"{len(self.found)} of {self._utterances} files cannot be used, with {self._key}={self._max_bad:g} "
             f"{self.allowed} may be: {reasons}; {self._folder / BAD_FILES} lists them: repair or drop them "
-            "(`svt validate --fix`), or raise max_bad, and run the same command again, which keeps what is finished"
+            f"(`svt validate --fix`), or raise {self._key}, and run the same command again, which keeps what is finished"
         )
 
 
@@ -75,10 +82,25 @@ def listing_bad_files(folder: Path, utterances: int, max_bad: float) -> Iterator
     try:
         yield bad
     finally:
-        found = sorted(bad.found, key=lambda item: item.utterance_id)
-        lines = [f"{item.utterance_id}\t{item.path}\t{' '.join(item.reason.split())}\n" for item in found]
-        if lines:
-            with atomic_write(folder / BAD_FILES) as stream:
-                stream.writelines(["utterance\tfile\treason\n", *lines])
-        else:
-            (folder / BAD_FILES).unlink(missing_ok=True)
+        write_bad_files(folder, bad.found)
+
+
+def write_bad_files(folder: Path, found: Iterable[BadFile]) -> None:
+    """Write `bad_files.tsv` of a folder; where nothing was found, none is there afterwards."""
+    lines = [
+        f"{item.utterance_id}\t{item.path}\t{' '.join(item.reason.split())}\n"
+        for item in sorted(found, key=lambda item: item.utterance_id)
+    ]
+    if lines:
+        with atomic_write(folder / BAD_FILES) as stream:
+            stream.writelines([HEADER, *lines])
+    else:
+        (folder / BAD_FILES).unlink(missing_ok=True)
+
+
+def read_bad_files(folder: Path) -> list[BadFile]:
+    """What `bad_files.tsv` of a folder lists; nothing where there is none."""
+    path = folder / BAD_FILES
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()[1:] if path.is_file() else []
+    rows = (line.split("\t", 2) for line in lines)
+    return [BadFile(*row) for row in rows if len(row) == 3]

@@ -1,7 +1,8 @@
 """A corpus decoded once: every utterance a mono 16-bit file of one rate, which can be read by slice.
 
 Layout: ``<out>/audio/<speaker>/<utterance>.<flac or wav>`` beside the tables of the data directory. A stopped
-conversion is resumed: a file that is there was written whole, flushed and renamed, and is not made again.
+conversion is resumed: a file that is there was written whole, flushed (with those of its batch) and renamed, and is not
+made again.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from svtoolkit.audio.m4a import import_av, is_left_to_ffmpeg
+from svtoolkit.audio.pipes import is_pipe
 from svtoolkit.config import ConvertConfig
 from svtoolkit.data.bad_files import BAD_FILES, BadFile, listing_bad_files
 from svtoolkit.data.conversion_worker import Converted, Outcome, Task, convert_all
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
 from svtoolkit.data.tables import read_table, write_table
-from svtoolkit.data.trials import parse_trial, trial_lines
+from svtoolkit.data.trials import parse_trials
 from svtoolkit.data.validation import find_trials
 from svtoolkit.errors import UserError
 from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.atomic_batch import sync_file_systems
 from svtoolkit.system.output_folder import claim_folder, explain_full_disk, hold_alone, remove_leftovers
 from svtoolkit.system.processes import worker_processes
 from svtoolkit.system.threads import submit_ahead
@@ -31,10 +34,12 @@ from svtoolkit.system.threads import submit_ahead
 log = logging.getLogger(__name__)
 
 FORMATS = ("flac", "wav")
-BATCH = 32
-"""Utterances handed to a process at a time."""
+BATCH = 64
+"""Utterances handed to a process at a time, and flushed to the disk together."""
 AHEAD = 2
 """Batches that wait for each process: a million utterances need no thirty thousand futures."""
+AUDIO = "audio"
+"""Folder of the files."""
 CLAIM = "conversion.json"
 """What the files in the folder are like: others may not be mixed with them."""
 ORIGINS = "utt2source"
@@ -73,8 +78,8 @@ def convert_corpus(
     target = Path(out).absolute()
     if target.resolve() == Path(source).resolve():
         raise UserError(f"{out}: is the directory that is converted; choose another folder")
-    kaldi_dir = KaldiDir.read(source, config.root)
-    tasks = [_make_task(utterance, target, config.format) for utterance in kaldi_dir.utterances()]
+    kaldi_dir = KaldiDir.read(source, config.root, pipes=config.run_pipes)
+    tasks = [_make_task(utterance, kaldi_dir, target, config.format) for utterance in kaldi_dir.utterances()]
     if any(is_left_to_ffmpeg(task.source) for task in tasks):
         import_av()  # once for all of them, before the first
     form = {name: getattr(config, name) for name in ("format", "sample_rate", "channel")}
@@ -82,7 +87,8 @@ def convert_corpus(
     with explain_full_disk(target):
         target.mkdir(parents=True, exist_ok=True)
         with hold_alone(target / LOCK, busy=busy) as alone:
-            claim_folder(target / CLAIM, form, content="a conversion to")
+            is_empty = alone and not any(path.is_file() for path in (target / AUDIO).rglob("*"))
+            claim_folder(target / CLAIM, form, content="a conversion to", is_empty=is_empty)
             if alone:
                 remove_leftovers({os.path.dirname(task.target) for task in tasks})
             _drop_others(target / ORIGINS, tasks)
@@ -103,13 +109,16 @@ def _check_options(config: ConvertConfig) -> None:
         raise UserError(f"max_bad is {config.max_bad}, expected a share of the files from 0 to 1")
 
 
-def _make_task(utterance: Utterance, out: Path, audio_format: str) -> Task:
+def _make_task(utterance: Utterance, kaldi_dir: KaldiDir, out: Path, audio_format: str) -> Task:
     name = f"{utterance.speaker}/{utterance.utterance_id}"
     if {"", ".", ".."} & set(name.split("/")):
         raise UserError(f"utterance {utterance.utterance_id!r} of speaker {utterance.speaker!r} cannot name a file")
     end = None if utterance.whole_file else utterance.duration
-    path = os.path.join(out, "audio", f"{name}.{audio_format}")
-    return Task(utterance.utterance_id, str(utterance.path), utterance.offset, end, path)
+    path = os.path.join(out, AUDIO, f"{name}.{audio_format}")
+    segment = kaldi_dir.segments.get(utterance.utterance_id)
+    location = kaldi_dir.wav_scp[segment.recording if segment else utterance.utterance_id]
+    audio = location if is_pipe(location) else str(utterance.path)
+    return Task(utterance.utterance_id, audio, utterance.offset, end, path)
 
 
 def _drop_others(origins: Path, tasks: Sequence[Task]) -> None:
@@ -177,6 +186,7 @@ def _write_directory(
         utt2spk={utterance_id: utt2spk[utterance_id] for utterance_id in seconds},
         utt2dur=dict(sorted(seconds.items())),
     )
+    sync_file_systems([out])  # the names of the files, which the tables are about to list
     kaldi_dir.write(out)
     lost = {item.utterance_id for item in bad}
     if lost:
@@ -184,7 +194,7 @@ def _write_directory(
     for trials in find_trials(source):
         with atomic_write(out / trials.name, "wb") as stream:
             stream.write(trials.read_bytes())
-        named = (trial[:2] for _, line in trial_lines(trials) if (trial := parse_trial(line)))
+        named = (trial[:2] for _, _, trial in parse_trials(trials) if not isinstance(trial, str))
         if lost and any(not lost.isdisjoint(pair) for pair in named):
             log.warning("%s: names utterances that are bad; it cannot be scored as it is", out / trials.name)
     return kaldi_dir

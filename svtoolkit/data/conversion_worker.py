@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -11,10 +12,11 @@ import soundfile
 
 from svtoolkit.audio.files import read_audio
 from svtoolkit.audio.pcm16 import SUBTYPE, encode_pcm16
+from svtoolkit.audio.pipes import is_pipe, read_pipe
 from svtoolkit.config import ConvertConfig
 from svtoolkit.data.bad_files import BadFile
 from svtoolkit.errors import UserError
-from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.atomic_batch import Write, atomic_batch
 
 
 class Task(NamedTuple):
@@ -45,36 +47,40 @@ Outcome = Converted | BadFile
 
 
 def convert_all(tasks: Sequence[Task], form: ConvertConfig) -> list[Outcome]:
-    """Convert some utterances; those whose file is there, and newer than its source, are measured alone.
+    """Convert some utterances, whose files are flushed together before they get their names.
+
+    Those whose file is there, and newer than its source, are measured alone.
 
     Raises:
-        OSError: a file cannot be written.
+        OSError: a file cannot be written; those that could be are kept.
     """
-    return [_convert(task, form) for task in tasks]
+    with atomic_batch() as write:
+        return [_convert(task, form, write) for task in tasks]
 
 
-def _convert(task: Task, form: ConvertConfig) -> Outcome:
+def _convert(task: Task, form: ConvertConfig, write: Write) -> Outcome:
     seconds = _measure(task.target, form)
     if seconds is not None and not _is_newer(task.source, task.target):
         return Converted(task.utterance_id, seconds)
     try:
-        samples = read_audio(
-            task.source,
-            sample_rate=form.sample_rate,
-            start=task.start,
-            duration=task.duration,
-            channel=form.channel,
-            resample=True,
-        )
+        samples = _read(task, form)
     except UserError as error:
         return BadFile(task.utterance_id, task.source, str(error))
     if not len(samples) or not np.isfinite(samples).all():
         found = "holds samples that are NaN or infinite" if len(samples) else "holds no sample there"
         return BadFile(task.utterance_id, task.source, f"{task.source}: {found}; re-create the file or drop it")
-    content = encode_pcm16(samples, form.sample_rate, form.format)
-    with atomic_write(task.target, "wb") as stream:
-        stream.write(content)
+    write(task.target, encode_pcm16(samples, form.sample_rate, form.format))
     return Converted(task.utterance_id, len(samples) / form.sample_rate)
+
+
+def _read(task: Task, form: ConvertConfig) -> np.ndarray:
+    if is_pipe(task.source):
+        read: Callable[..., np.ndarray] = partial(read_pipe, folder=form.root)
+    else:
+        read = partial(read_audio, resample=True)
+    return read(
+        task.source, sample_rate=form.sample_rate, start=task.start, duration=task.duration, channel=form.channel
+    )
 
 
 def _measure(path: str, form: ConvertConfig) -> float | None:

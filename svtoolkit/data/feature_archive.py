@@ -13,6 +13,7 @@ import re
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO
 
 import kaldiio
@@ -20,6 +21,7 @@ import numpy as np
 from kaldiio.compression_header import GlobalHeader, PerColHeader, kAutomaticMethod
 
 from svtoolkit.errors import UserError
+from svtoolkit.system.regular_file import check_regular
 
 FORMATS = ("float32", "float16", "compressed")
 
@@ -53,6 +55,34 @@ def write_features(stream: IO[bytes], utterance_id: str, frames: np.ndarray, for
     return offset
 
 
+def archive_of(location: str | os.PathLike[str]) -> Path | None:
+    """The archive of an entry of feats.scp; None for another form of location."""
+    found = _LOCATION.fullmatch(os.fspath(location))
+    return found and Path(found[1])
+
+
+def read_features(location: str | os.PathLike[str], bins: int) -> np.ndarray:
+    """All features of one utterance: float32, (frames, bins).
+
+    Raises:
+        UserError: as ``open_features``, and for features that are not finite.
+    """
+    with open_features(location, bins) as matrix:
+        frames = matrix.read(0, matrix.rows)
+        check_finite(location, frames)
+    return frames
+
+
+def check_finite(location: str | os.PathLike[str], frames: np.ndarray) -> None:
+    """Refuse frames of an utterance that are not finite, as ``svt features`` never writes them.
+
+    Raises:
+        UserError: there are such.
+    """
+    if not np.isfinite(frames).all():
+        raise UserError(f"{os.fspath(location)}: holds features that are NaN or infinite; {_REMEDY}")
+
+
 @contextmanager
 def open_features(location: str | os.PathLike[str], bins: int) -> Iterator[StoredMatrix]:
     """Open the features of one utterance.
@@ -64,11 +94,13 @@ def open_features(location: str | os.PathLike[str], bins: int) -> Iterator[Store
         bins: columns that it must have.
 
     Raises:
-        UserError: another form of location, an archive that is missing or cut off, something else at the offset.
+        UserError: another form of location, an archive that is missing, cut off or no regular file, something else at
+            the offset.
     """
     found = _LOCATION.fullmatch(os.fspath(location))
     if found is None:
         raise UserError(f"feats.scp: found {os.fspath(location)!r}, expected `archive:offset`; {_REMEDY}")
+    check_regular(found[1])
     try:
         descriptor = os.open(found[1], os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:

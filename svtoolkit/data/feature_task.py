@@ -138,7 +138,6 @@ def compute_frames(
         duration=None if utterance.whole_file else utterance.duration,
         channel=settings.channel,
         resample=settings.resample,
-        group="",
     )
     if front_end.num_frames(len(samples)) < 1:
         raise UserError(

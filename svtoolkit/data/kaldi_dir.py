@@ -2,7 +2,8 @@
 
 Contract: https://kaldi-asr.org/doc/data_prep.html. Every table is `key value...`, one entry a line, sorted in C
 locale, keys unique, UTF-8. Two differences from Kaldi, both on purpose: a wav.scp entry is a file, never a piped
-command (a pipe cannot be sought and runs whatever the list says), and relative paths are taken from a root.
+command (a pipe cannot be sought and runs whatever the list says; `svt convert` makes files of them where it is asked
+to), and relative paths are taken from a root.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from svtoolkit.audio.pipes import how_to_run_pipes, is_pipe
 from svtoolkit.audio.shards.location import format_location
 from svtoolkit.data.audio_table import FEATURES, choose_audio_table, make_absolute, resolve, shard_base
+from svtoolkit.data.raw_folders import refuse_other_folders
 from svtoolkit.data.shard_index import INDEX, parse_shard_index
 from svtoolkit.data.tables import (
     MISSING_TABLE,
@@ -25,14 +28,13 @@ from svtoolkit.data.tables import (
     write_table,
 )
 from svtoolkit.errors import UserError
+from svtoolkit.system.regular_file import is_regular
 
 COLUMNS: dict[str, int | None] = {"wav.scp": None, INDEX: 2, FEATURES: None, "utt2spk": 2, "segments": 4, "utt2dur": 2}
 """Columns of each table, key included; None: the rest of the line is one value."""
 
-PIPE_REMEDY = (
-    "piped commands are not run: they cannot be read by slice and would execute whatever the list holds; "
-    "write the audio to files once and list those"
-)
+PIPE = "pipe"
+"""Code of the fault that an entry of wav.scp is a command."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,9 @@ class KaldiDir:
     audio_table: str = "wav.scp"
 
     @classmethod
-    def read(cls, path: str | Path, root: str | Path | None = None, source: str | None = None) -> KaldiDir:
+    def read(
+        cls, path: str | Path, root: str | Path | None = None, source: str | None = None, *, pipes: bool = False
+    ) -> KaldiDir:
         """Read a data directory, refusing the first fault of its tables (audio is not opened).
 
         Args:
@@ -82,12 +86,14 @@ class KaldiDir:
             root: folder that relative paths are taken from; if None the working directory, of shards the data
                 directory. Of shards it may be a URL.
             source: files, shards or features; None: files where there is wav.scp, else shards.
+            pipes: let piped commands stand in wav.scp, for a caller that runs them.
 
         Raises:
             UserError: a table is missing or malformed; the sentence names file, line and remedy.
         """
         tables = parse_tables(path, root, source)
-        fatal = [fault for fault in tables.faults if fault.code not in ("unsorted", "no-spk2utt")]
+        harmless = ("unsorted", "no-spk2utt", *([PIPE] if pipes else []))
+        fatal = [fault for fault in tables.faults if fault.code not in harmless]
         if fatal:
             more = f" ({len(fatal) - 1} more; `svt validate {path}` lists all)" if len(fatal) > 1 else ""
             raise UserError(f"{Path(path)}/{fatal[0]}{more}")
@@ -166,7 +172,7 @@ def read_utt2spk(path: str | Path) -> dict[str, str]:
         UserError: missing, empty or malformed; names file and line.
     """
     file = Path(path)
-    if not file.is_file():
+    if not is_regular(file):
         raise UserError(f"{file}: there is no such file; expected lines `utterance speaker`")
     faults: list[Fault] = []
     table = read_table(file, faults, columns=2)
@@ -180,7 +186,7 @@ def further_tables(folder: Path, utt2spk: Mapping[str, str]) -> Iterator[tuple[s
     """Other tables of utterances and speakers (utt2*, spk2*, text): their name and their entries of those given."""
     for patterns, keys in ((("utt2*", "text"), set(utt2spk)), (("spk2*",), set(utt2spk.values()))):
         for file in sorted(file for pattern in patterns for file in folder.glob(pattern)):
-            if file.name not in (*COLUMNS, "spk2utt") and file.is_file():
+            if file.name not in (*COLUMNS, "spk2utt") and is_regular(file):
                 yield file.name, {key: value for key, (_, value) in read_table(file, []).items() if key in keys}
 
 
@@ -215,6 +221,7 @@ def parse_tables(path: str | Path, root: str | Path | None = None, source: str |
         UserError: there is no such folder.
     """
     folder = Path(path)
+    refuse_other_folders(folder)
     if not folder.is_dir():
         raise UserError(f"{folder}: there is no such data directory; expected a folder with wav.scp and utt2spk")
     audio_table = choose_audio_table(folder, source)
@@ -224,7 +231,7 @@ def parse_tables(path: str | Path, root: str | Path | None = None, source: str |
         unread.add("segments")
     faults: list[Fault] = []
     for name in (audio_table, "utt2spk"):
-        if not (folder / name).is_file():
+        if not is_regular(folder / name):
             message = "the file is missing; every data directory needs it"
             if name == INDEX:
                 message = (
@@ -254,11 +261,11 @@ def parse_tables(path: str | Path, root: str | Path | None = None, source: str |
     lines = {name: {key: line for key, (line, _) in table.items()} for name, table in raw.items()}
     tables = Tables(kaldi_dir, faults, lines, audio_table)
     for recording, location in kaldi_dir.wav_scp.items():
-        if location.endswith("|") or location.startswith("|"):
+        if is_pipe(location):
             where = tables.where(audio_table, recording)
-            faults.append(Fault("pipe", where, f"{location!r} is a command; {PIPE_REMEDY}", recording))
+            faults.append(Fault(PIPE, where, f"{location!r} is a command; {how_to_run_pipes(folder, root)}", recording))
     if not any(fault.code == MISSING_TABLE for fault in faults):  # of which every utterance would be a fault
-        faults += _cross_check(tables, "segments" not in unread and (folder / "segments").is_file())
+        faults += _cross_check(tables, "segments" not in unread and is_regular(folder / "segments"))
     faults += _check_spk2utt(folder / "spk2utt", kaldi_dir.utt2spk)
     # A wrong duration costs no utterance: it can be measured again.
     tables.faults = [replace(f, utterance=None) if f.where.startswith("utt2dur") else f for f in faults]
@@ -296,7 +303,7 @@ def _cross_check(tables: Tables, segmented: bool) -> list[Fault]:
 
 
 def _check_spk2utt(path: Path, utt2spk: Mapping[str, str]) -> list[Fault]:
-    if not path.is_file():
+    if not is_regular(path):
         return [Fault("no-spk2utt", path.name, "the file is missing; `svt validate --fix` writes it")]
     faults: list[Fault] = []
     table = {speaker: value.split() for speaker, (_, value) in read_table(path, faults).items()}

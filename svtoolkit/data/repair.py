@@ -11,7 +11,7 @@ from typing import Any
 from svtoolkit.data.audio_table import AUDIO_TABLES
 from svtoolkit.data.kaldi_dir import KaldiDir, further_tables, parse_tables
 from svtoolkit.data.tables import MISSING_TABLE, Fault, write_table
-from svtoolkit.data.trials import Trials, parse_trial, trial_lines, write_trials
+from svtoolkit.data.trials import Trials, parse_trials, write_trials
 from svtoolkit.data.validation import Validation, find_trials, validate
 from svtoolkit.errors import UserError
 from svtoolkit.system.atomic import atomic_folder
@@ -62,7 +62,7 @@ def repair(
     _check_target(source, target)
     validation = validate(source, root=root, check_audio=check_audio, **options)
     kaldi_dir = parse_tables(source, root).kaldi_dir
-    dropped = _choose_dropped(kaldi_dir, validation.faults)
+    dropped = choose_dropped(kaldi_dir, validation.faults)
     kept = kaldi_dir.subset(utterance for utterance in kaldi_dir.utt2spk if utterance not in dropped)
     if not kept.utt2spk:
         counts = ", ".join(f"{code} {number}" for code, number in Counter(f.code for f in validation.faults).items())
@@ -91,8 +91,8 @@ def _check_target(source: Path, target: Path) -> None:
         raise UserError(f"{target}: expected an empty or a new folder for the repaired copy; choose another one")
 
 
-def _choose_dropped(kaldi_dir: KaldiDir, faults: Sequence[Fault]) -> dict[str, str]:
-    """Utterance -> the reason of the first fault that costs it."""
+def choose_dropped(kaldi_dir: KaldiDir, faults: Sequence[Fault]) -> dict[str, str]:
+    """Utterance (or recording without one) -> the reason of the first fault that costs it."""
     of_recording: dict[str, list[str]] = {}
     for utterance, segment in kaldi_dir.segments.items():
         of_recording.setdefault(segment.recording, []).append(utterance)
@@ -137,11 +137,10 @@ def _copy_trials(source: Path, target: Path, kept: KaldiDir, result: Repair) -> 
 
 def _usable_trials(path: Path, utt2spk: Mapping[str, str]) -> Trials:
     """Trials between utterances that are there, whose labels agree with their speakers."""
-    found = (parse_trial(line) for _, line in trial_lines(path))
     usable = [
         trial
-        for trial in found
-        if trial
+        for _, _, trial in parse_trials(path)
+        if not isinstance(trial, str)
         and trial[0] in utt2spk
         and trial[1] in utt2spk
         and (utt2spk[trial[0]] == utt2spk[trial[1]]) == trial[2]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from svtoolkit.audio.shards.location import LOCATION_FORM, ShardLocation, parse_location
 from svtoolkit.data.tables import Fault
+from svtoolkit.system.regular_file import is_regular
 
 INDEX = "shards.scp"
 CHECKSUMS = "shards.sha256"
@@ -45,7 +46,7 @@ def read_checksums(folder: Path, faults: list[Fault]) -> dict[str, tuple[int, st
     """Read `shards.sha256`: name of each archive -> (line, digest); lines of another form are added to the faults."""
     checksums: dict[str, tuple[int, str]] = {}
     file = folder / CHECKSUMS
-    if not file.is_file():
+    if not is_regular(file):
         return checksums
     for number, line in enumerate(file.read_text(encoding="utf-8", errors="backslashreplace").splitlines(), start=1):
         found = _CHECKSUM_LINE.fullmatch(line)

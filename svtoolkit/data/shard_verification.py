@@ -14,6 +14,7 @@ from svtoolkit.data.shard_members import explain_header
 from svtoolkit.data.tables import MISSING_TABLE, Fault, read_table
 from svtoolkit.errors import UserError
 from svtoolkit.system.checksum import hash_file
+from svtoolkit.system.regular_file import check_regular, is_regular
 from svtoolkit.system.threads import map_in_order
 
 AGAIN = "copy the shard again from where it is whole, or write it again with `svt shard`"
@@ -53,7 +54,7 @@ def verify_shards(folder: str | Path, *, jobs: int = 1) -> list[Fault]:
         (INDEX, "finds the utterances in the shards", "unlisted-shard"),
         (CHECKSUMS, "shows damaged shards", "no-checksum"),
     ):
-        if not (base / name).is_file():
+        if not is_regular(base / name):
             message = f"the file is missing, which {purpose}; copy it, or write the shards again with `svt shard`"
             faults.append(Fault(MISSING_TABLE, name, message))
             pointless.add(code)
@@ -90,6 +91,10 @@ def _check_archive(name: str, archive: _Archive) -> list[Fault]:
     if location is not None and location.is_remote:
         message = f"{name} is at a URL; check it where it lies, with `sha256sum -c {CHECKSUMS}`"
         return [Fault("remote-shard", f"{INDEX}:{line}", message)]
+    try:
+        check_regular(archive.path)
+    except UserError as error:
+        return [Fault("unreadable-shard", name, str(error))]
     if not os.path.exists(archive.path):
         where = f"{INDEX}:{line}" if location else f"{CHECKSUMS}:{archive.digest[0] if archive.digest else 0}"
         lost = f", and with it the audio of {len(archive.entries)} utterances" if location else ""

@@ -31,6 +31,24 @@ def split_speakers(kaldi_dir: KaldiDir, *, eval_speakers: int, seed: int) -> tup
     return kaldi_dir.subset(training), kaldi_dir.subset(evaluation)
 
 
+LARGEST_SHARE = 5
+"""A fifth of the speakers at most is held out where nobody says how many."""
+
+
+def fitting_eval_speakers(counts: Mapping[str, int], most: int) -> int:
+    """How many speakers can be held out of a corpus without taking much of it: at most ``most``, and a fifth of all.
+
+    Args:
+        counts: speaker id -> number of utterances.
+
+    Returns:
+        their number; 0 where it would be less than the two that trials need.
+    """
+    candidates = sum(count > 1 for count in counts.values())
+    fitting = min(most, len(counts) // LARGEST_SHARE, candidates)
+    return fitting if fitting > 1 else 0
+
+
 def draw_eval_speakers(counts: Mapping[str, int], *, eval_speakers: int, seed: int) -> set[str]:
     """Draw the speakers of an evaluation, as ``split_speakers`` does.
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from svtoolkit.errors import UserError
 from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.regular_file import is_regular
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 MISSING_TABLE = "missing-table"
 """Code of the fault that a table is not there which has to be."""
+
+LONGEST = 1e9
+"""Seconds, some thirty years: no recording is longer."""
 
 TO_THE_END = -1
 """Kaldi's mark for a segment that runs to the end of its recording."""
@@ -62,7 +65,7 @@ def read_table(path: Path, faults: list[Fault], columns: int | None = None) -> d
         key -> (line number from 1, rest of the line); the first of duplicate entries wins.
     """
     table: dict[str, tuple[int, str]] = {}
-    if not path.is_file():
+    if not is_regular(path):
         return table
     content = path.read_bytes()
     if content.startswith(BYTE_ORDER_MARK):
@@ -127,7 +130,7 @@ def parse_segments(table: Mapping[str, tuple[int, str]], faults: list[Fault]) ->
             start, end = (float(time) for time in times)
         except ValueError:
             start = end = float("nan")
-        if not (math.isfinite(start) and math.isfinite(end)):
+        if not (abs(start) < LONGEST and abs(end) < LONGEST):  # nor where they are NaN
             message = f"found {value!r}, expected recording, start and end in seconds"
             faults.append(Fault("malformed", f"segments:{line}", message, utterance))
         elif start < 0 or (end <= start and end != TO_THE_END):
@@ -149,7 +152,7 @@ def parse_durations(table: Mapping[str, tuple[int, str]], faults: list[Fault]) -
             seconds = float(value)
         except ValueError:
             seconds = float("nan")
-        if 0 < seconds < float("inf"):
+        if 0 < seconds < LONGEST:
             durations[utterance] = seconds
         else:
             message = f"found {value!r}, expected a duration in seconds above 0"

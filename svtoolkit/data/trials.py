@@ -1,4 +1,4 @@
-"""Verification trials: `enrol test target|nontarget`, one a line."""
+"""Verification trials, one a line: `enrol test target|nontarget`, `1 enrol test` or `enrol test 1`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,45 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from svtoolkit.errors import UserError
 from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.regular_file import is_regular
 
 LABELS = {"target": True, "nontarget": False}
+DIGITS = {"1": True, "0": False}
 TRIAL_FORM = "`enrol test target` or `enrol test nontarget`"
+
+Trial = tuple[str, str, bool]
+"""Enrolment, test, whether they share a speaker."""
+
+
+class Form(NamedTuple):
+    """How the lines of a list are written: where the label is, what it is called, and the line in words."""
+
+    label_at: int
+    labels: Mapping[str, bool]
+    words: str
+
+    def parse(self, fields: Sequence[str]) -> Trial | None:
+        """None where the line has another form."""
+        if len(fields) != 3 or fields[self.label_at] not in self.labels:
+            return None
+        enrol, test = (field for place, field in enumerate(fields) if place != self.label_at % 3)
+        return enrol, test, self.labels[fields[self.label_at]]
+
+
+FORMS = (
+    Form(-1, LABELS, TRIAL_FORM),
+    Form(0, DIGITS, "`1 enrol test` or `0 enrol test`"),
+    Form(-1, DIGITS, "`enrol test 1` or `enrol test 0`"),
+)
+"""Kaldi's; that of VoxCeleb's lists; that of others. A list has one of them."""
+
+ANY_FORM = f"{TRIAL_FORM}, or 1 and 0 for these words, at the end or in front"
 
 
 @dataclass(frozen=True)
@@ -54,19 +85,23 @@ class Trials:
 
 
 def read_trials(path: str | Path) -> Trials:
-    """Read a trial list in Kaldi's form.
+    """Read a trial list of one of ``FORMS``.
 
     Raises:
         UserError: missing or empty file, a line of another form; names file, line and remedy.
     """
     listed = []
-    for number, line in trial_lines(path):
-        trial = parse_trial(line)
-        if trial is None:
-            raise UserError(f"{path}:{number}: found {line!r}, expected {TRIAL_FORM}")
+    try:
+        _read_bytes(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        line_of_error = error.object.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}:{line_of_error}: is no UTF-8 text; re-encode the list") from error
+    for number, _, trial in parse_trials(path):
+        if isinstance(trial, str):
+            raise UserError(f"{path}:{number}: {trial}")
         listed.append(trial)
     if not listed:
-        raise UserError(f"{path}: the trial list is empty; expected lines {TRIAL_FORM}")
+        raise UserError(f"{path}: the trial list is empty; expected lines {ANY_FORM}")
     return Trials.of(listed)
 
 
@@ -82,12 +117,42 @@ def trial_lines(path: str | Path) -> Iterator[tuple[int, str]]:
             yield number, line.strip()
 
 
-def parse_trial(line: str) -> tuple[str, str, bool] | None:
-    """Enrolment, test and whether they share a speaker; None where the line has another form."""
+def parse_trials(path: str | Path) -> Iterator[tuple[int, str, Trial | str]]:
+    """The lines of a trial list, all of one form: that of the first line which can have one form alone.
+
+    Returns:
+        number from 1 and text of each line that is not blank, and its trial, or a sentence that says why it has none.
+
+    Raises:
+        UserError: there is no such file.
+    """
+    form, decided = _find_form(path)
+    for number, line in trial_lines(path):
+        if form is not None:
+            trial = form.parse(line.split())
+            yield number, line, trial or f"found {line!r}, expected {form.words}, as on line {decided}"
+        elif _possible_forms(line):
+            sentence = (
+                f"found {line!r}, in which the first or the last field may be the label, and no line of the list tells "
+                f"which; expected {TRIAL_FORM}"
+            )
+            yield number, line, sentence
+        else:
+            yield number, line, f"found {line!r}, expected {ANY_FORM}"
+
+
+def _find_form(path: str | Path) -> tuple[Form | None, int]:
+    """Of a list, and the line that tells it; None where no line does."""
+    for number, line in trial_lines(path):
+        possible = _possible_forms(line)
+        if len(possible) == 1:
+            return possible[0], number
+    return None, 0
+
+
+def _possible_forms(line: str) -> list[Form]:
     fields = line.split()
-    if len(fields) != 3 or fields[2] not in LABELS:
-        return None
-    return fields[0], fields[1], LABELS[fields[2]]
+    return [form for form in FORMS if form.parse(fields) is not None]
 
 
 def write_trials(path: str | Path, trials: Trials) -> None:
@@ -165,6 +230,6 @@ def _draw_nontargets(groups: Sequence[Sequence[str]], wanted: int, rng: random.R
 
 
 def _read_bytes(path: str | Path) -> bytes:
-    if not Path(path).is_file():
-        raise UserError(f"{path}: there is no such trial list; expected lines {TRIAL_FORM}")
+    if not is_regular(path):
+        raise UserError(f"{path}: there is no such trial list; expected lines {ANY_FORM}")
     return Path(path).read_bytes()

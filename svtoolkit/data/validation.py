@@ -14,12 +14,13 @@ from typing import Any
 
 from svtoolkit.config import ValidateConfig
 from svtoolkit.data.audio_survey import SILENCE_DBFS, Extent, Survey, survey_recording
-from svtoolkit.data.kaldi_dir import KaldiDir, Tables, parse_tables
+from svtoolkit.data.kaldi_dir import PIPE, KaldiDir, Tables, parse_tables
 from svtoolkit.data.shard_index import INDEX
 from svtoolkit.data.shard_verification import verify_shards
 from svtoolkit.data.tables import Fault, Segment, read_table
-from svtoolkit.data.trials import TRIAL_FORM, parse_trial, trial_lines
+from svtoolkit.data.trials import parse_trials
 from svtoolkit.errors import UserError
+from svtoolkit.system.regular_file import is_regular
 from svtoolkit.system.threads import map_in_order
 
 DURATION_TOLERANCE = 0.05
@@ -92,8 +93,8 @@ def validate(path: str | Path, *, progress: Callable[[int], object] | None = Non
 
 def find_trials(path: str | Path) -> list[Path]:
     """The trial lists of a data directory: `trials` and `trials_*`."""
-    files = (file for file in Path(path).glob("trials*") if file.is_file())
-    return sorted(file for file in files if file.name == "trials" or file.name.startswith("trials_"))
+    files = (file for file in Path(path).glob("trials*") if file.name == "trials" or file.name.startswith("trials_"))
+    return sorted(file for file in files if is_regular(file))
 
 
 def _check_options(config: ValidateConfig) -> None:
@@ -121,7 +122,7 @@ class AudioChecks:
 
     def run(self, jobs: int, progress: Callable[[int], object] | None) -> None:
         kaldi_dir = self.tables.kaldi_dir
-        piped = {fault.utterance for fault in self.tables.faults if fault.code == "pipe"}
+        piped = {fault.utterance for fault in self.tables.faults if fault.code == PIPE}
         recordings = [recording for recording in sorted(kaldi_dir.wav_scp) if recording not in piped]
         stretches = self._stretches()
 
@@ -238,11 +239,10 @@ def _check_trials(path: Path, utt2spk: Mapping[str, str]) -> list[Fault]:
     faults: list[Fault] = []
     classes: Counter[bool] = Counter()
     unknown: set[str] = set()
-    for number, line in trial_lines(path):
+    for number, line, trial in parse_trials(path):
         where = f"{path.name}:{number}"
-        trial = parse_trial(line)
-        if trial is None:
-            faults.append(Fault("malformed-trial", where, f"found {line!r}, expected {TRIAL_FORM}"))
+        if isinstance(trial, str):
+            faults.append(Fault("malformed-trial", where, trial))
             continue
         enrol, test, target = trial
         classes[target] += 1
@@ -264,7 +264,7 @@ def _check_trials(path: Path, utt2spk: Mapping[str, str]) -> list[Fault]:
 
 def _compare(tables: Tables, other: Path) -> list[Fault]:
     """Speakers and utterance ids that are in both directories."""
-    if not (other / "utt2spk").is_file():
+    if not is_regular(other / "utt2spk"):
         raise UserError(f"{other}: there is no utt2spk to compare with; expected a Kaldi data directory")
     theirs = {utterance: speaker for utterance, (_, speaker) in read_table(other / "utt2spk", [], 2).items()}
     speakers = set(theirs.values())

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -15,6 +15,8 @@ import torch.distributed as dist
 from svtoolkit.distributed.rank import Rank
 from svtoolkit.errors import UserError
 from svtoolkit.system.signals import interruptible
+
+Item = TypeVar("Item")
 
 PREFLIGHT_TIMEOUT = timedelta(seconds=120)
 """To find each other and add up one number."""
@@ -52,11 +54,11 @@ class World:
         dist.all_reduce(sums)
         return dict(zip(numbers, sums.tolist(), strict=True))
 
-    def all_gather(self, rows: list[int]) -> list[int]:
+    def all_gather(self, rows: list[Item]) -> list[Item]:
         """The lists of all processes, one after the other."""
         if self.size == 1:
             return rows
-        lists: list[list[int]] = [[] for _ in range(self.size)]
+        lists: list[list[Item]] = [[] for _ in range(self.size)]
         dist.all_gather_object(lists, rows)
         return [row for each in lists for row in each]
 

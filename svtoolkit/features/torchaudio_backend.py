@@ -61,5 +61,5 @@ def _import_kaldi_compliance() -> ModuleType:
         found = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise ImportError(
             f"features.backend=torchaudio needs a torchaudio that matches torch {torch.__version__}, but importing it "
-            f"gives {found}; install a matching build or use features.backend=torch"
+            f"gives {found}; install a matching build, or train with features.backend=torch"
         ) from error

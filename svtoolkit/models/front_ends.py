@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from svtoolkit.config import FeaturesConfig
+from svtoolkit.config.limits import explain_excess
 from svtoolkit.errors import UserError
 from svtoolkit.registry import Registry, Row, check_settings
 
@@ -37,6 +38,9 @@ def features_config(values: Mapping[str, Any]) -> FeaturesConfig:
     """
     settings = FRONT_ENDS[values.get("backend", FeaturesConfig.backend)].settings or FeaturesConfig
     check_settings("features", settings, values)
+    for key, value in values.items():
+        if problem := explain_excess(f"features.{key}", value):
+            raise UserError(f"features: {key} is {value!r}, {problem}")
     built: FeaturesConfig = settings(**values)
     return built
 

@@ -23,3 +23,31 @@ class StatisticsPooling(nn.Module):
         correction = 1 if rows.shape[-1] > 1 else 0
         variance, mean = torch.var_mean(rows, dim=-1, correction=correction)
         return torch.cat([mean, torch.sqrt(variance + self.eps)], dim=1)
+
+
+class StretchedStatistics:
+    """What ``StatisticsPooling`` makes of a map that comes in stretches of its frames, one after the other.
+
+    Means and squared deviations are merged in float64 (Chan, Golub & LeVeque, 1983), so that no length loses digits.
+    """
+
+    def __init__(self) -> None:
+        self.frames = 0
+        self.mean = torch.zeros(())
+        self.squares = torch.zeros(())
+
+    def include(self, feature_map: Tensor) -> None:
+        """The next frames: (batch, channels, bins, frames), of which there is one or more."""
+        rows = feature_map.flatten(1, 2).double()
+        frames = rows.shape[-1]
+        variance, mean = torch.var_mean(rows, dim=-1, correction=0)
+        total = self.frames + frames
+        step = mean - self.mean.to(mean)
+        self.mean = self.mean.to(mean) + step * (frames / total)
+        self.squares = self.squares.to(mean) + variance * frames + step.square() * (self.frames * frames / total)
+        self.frames = total
+
+    def pooled(self) -> Tensor:
+        """(batch, 2 * channels * bins), float32."""
+        variance = self.squares / max(1, self.frames - 1)
+        return torch.cat([self.mean, torch.sqrt(variance + StatisticsPooling.eps)], dim=1).float()

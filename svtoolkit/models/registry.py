@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from svtoolkit.config import ModelConfig, ResNetConfig
+from svtoolkit.config.limits import explain_excess
 from svtoolkit.errors import UserError
 from svtoolkit.registry import Registry, Row, check_settings, defaults
 
@@ -118,6 +119,9 @@ def build_model(name: str, *, num_bins: int = 80, embedding_dim: int = 256, **op
     for key in ("num_bins", "embedding_dim"):
         if given[key] < 1:
             raise UserError(f"network {name}: {key} is {given[key]!r}, expected a whole number of 1 or more")
+    for key, value in given.items():
+        if problem := explain_excess("num_bins" if key == "num_bins" else f"model.{key}", value):
+            raise UserError(f"network {name}: {key} is {value!r}, {problem}")
     try:
         network: SpeakerNetwork = NETWORKS.load(name)(**{**defaults(settings), **given, **row.arguments})
     except ValueError as error:

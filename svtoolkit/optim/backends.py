@@ -28,7 +28,7 @@ BLOCK_SIZE = 256
 OLDEST = (0, 50)
 """The first bitsandbytes whose 8-bit optimizers run on every device."""
 
-INSTALL = "install it with `pip install 'svtoolkit[bitsandbytes]'`"
+INSTALL = "install it with `pip install 'bitsandbytes>=0.50'`"
 
 
 def build_eight_bit(parameters: Iterable[Tensor], *, name: str, backend: str, **settings: Any) -> torch.optim.Optimizer:
@@ -85,7 +85,10 @@ def _obstacles(
     if any(parameter.dtype not in (torch.float32, torch.bfloat16, torch.float16) for parameter in parameters):
         yield "it takes parameters of 32 or 16 bits alone", "convert them"
     if not all(parameter.is_contiguous() for parameter in parameters):
-        yield "it makes parameters contiguous and trainer.channels_last is true", "set trainer.channels_last=false"
+        yield (
+            "it makes parameters contiguous and trainer.channels_last is true",
+            ("set trainer.channels_last=false (svt memory: channels_last=false)"),
+        )
     yield from _faults_of_installation(devices)
 
 

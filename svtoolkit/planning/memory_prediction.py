@@ -121,6 +121,10 @@ def _fake_world(config: MemoryPredictionConfig, device: torch.device) -> Iterato
         dist.destroy_process_group()
 
 
+class UnpredictableError(UserError):
+    """The arithmetic of the step depends on values, which fake tensors have none of."""
+
+
 def _predict(step: _Step, progress: Callable[[str], object]) -> StepMemory:
     config = step.config
     try:
@@ -133,7 +137,7 @@ def _predict(step: _Step, progress: Callable[[str], object]) -> StepMemory:
             "with device=cpu"
         ) from error
     except DataDependentOutputException as error:
-        raise UserError(
+        raise UnpredictableError(
             f"the memory of optim={config.optim.name} cannot be predicted: its update depends on values, and a "
             "prediction has none; measure it with device=cuda, or choose another optimizer"
         ) from error

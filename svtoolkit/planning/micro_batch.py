@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from svtoolkit.config import MemoryPredictionConfig, TrainConfig
-from svtoolkit.planning.memory_prediction import StepMemory, predict_memory
+from svtoolkit.errors import UserError
+from svtoolkit.planning.memory_prediction import StepMemory, UnpredictableError, predict_memory
 
 NON_TENSOR_BYTES = 2**30
 """The CUDA context, cuDNN's workspaces, gaps of the allocator."""
@@ -42,7 +43,14 @@ def predict_micro_batch(config: TrainConfig, share: int, num_classes: int, limit
     """
     if share == 1:
         return 1
-    return largest_divisor(predict_memory(step_of(config, min(PROBE, share), num_classes, devices)), share, limit)
+    try:
+        memory = predict_memory(step_of(config, min(PROBE, share), num_classes, devices))
+    except UnpredictableError as error:
+        raise UserError(
+            f"trainer.micro_batch is null, but what the GPU holds with optim={config.optim.name} cannot be predicted; "
+            f"set trainer.micro_batch={share}, or a smaller divisor of it"
+        ) from error
+    return largest_divisor(memory, share, limit)
 
 
 def largest_divisor(memory: StepMemory, share: int, limit: int) -> int:

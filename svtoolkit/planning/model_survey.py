@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -18,7 +17,7 @@ from svtoolkit.memory.measurement import measure_step
 from svtoolkit.models import ChainNetwork, build_model, list_models
 from svtoolkit.models.registry import NETWORKS
 from svtoolkit.planning.operations import Operations
-from svtoolkit.system.processes import worker_processes
+from svtoolkit.system.processes import count_cores, worker_processes
 
 LARGE_BATCH = 2**17
 """Utterances whose activations dwarf weights and gradients."""
@@ -77,7 +76,7 @@ def survey_networks(names: Sequence[str], *, frames: int, num_bins: int) -> Iter
         if value < 1:
             raise UserError(f"{key} is {value}, expected 1 or more")
     survey = partial(survey_network, frames=frames, num_bins=num_bins)
-    processes = min(_cores(), len(names) // NETWORKS_A_PROCESS)
+    processes = min(count_cores(), len(names) // NETWORKS_A_PROCESS)
     if processes < 2:
         yield from map(survey, names)
         return
@@ -89,11 +88,6 @@ def survey_networks(names: Sequence[str], *, frames: int, num_bins: int) -> Iter
 def family_of(name: str) -> str:
     """What the row of a network says of it: ResNet, DF-ResNet, RevNet or DF-RevNet of ours."""
     return NETWORKS[name].help or "-"
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _on_one_thread(survey: Callable[[str], NetworkFacts], name: str) -> NetworkFacts:

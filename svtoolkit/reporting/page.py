@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from svtoolkit.reporting.formatting import KEPT_CONTROLS, NOTHING, count, decimal, fact, percent, printable
 from svtoolkit.reporting.inline_svg import inline_svg
+from svtoolkit.scoring.evaluation import judge_eer
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,11 @@ def build_page(
     lists_of = Counter(evaluation for evaluation, _ in trial_lists)
     return page_template().render(
         summary=_summary(results),
+        remarks=[
+            f"{result['evaluation']}, {result['scores']}: {remark}."
+            for result in results
+            if (remark := judge_eer(result))
+        ],
         det=det,
         histograms=histograms,
         curves=curves,

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from svtoolkit.errors import UserError
 from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.regular_file import check_regular
 
 _NAME = re.compile(r"epoch-(\d{4})\.safetensors")
 
@@ -29,6 +30,7 @@ def save_epoch_weights(folder: str | Path, epoch: int, weights: Mapping[str, Ten
 
 
 def load_epoch_weights(path: Path) -> dict[str, Tensor]:
+    check_regular(path)
     try:
         return safetensors.torch.load_file(path)
     except (safetensors.SafetensorError, OSError) as error:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from svtoolkit.config import TrainConfig
 from svtoolkit.errors import UserError
-from svtoolkit.runs.full_state import list_states, load_latest_state
-from svtoolkit.runs.history import History
+from svtoolkit.runs.full_state import list_states
+from svtoolkit.runs.history import HISTORY, History
 from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.output import DiscreetFormatter
 from svtoolkit.system.output_folder import hold_alone
+from svtoolkit.system.plain_data import MalformedError, read_yaml, write_yaml
+from svtoolkit.system.regular_file import check_regular, is_regular
 
 log = logging.getLogger(__name__)
 
@@ -31,33 +33,28 @@ BUSY = (
 
 FREE_KEYS = {
     "exp_dir", "resume", "data.root", "data.source", "data.cache_dir", "data.cache_gib", "data.num_workers",
-    "loss.shard", "trainer.device", "trainer.threads", "trainer.checkpoint_minutes", "trainer.checkpoint_steps",
+    "data.max_bad", "loss.shard", "trainer.device", "trainer.threads", "trainer.checkpoint_minutes",
+    "trainer.checkpoint_steps",
     "trainer.keep_states", "trainer.keep_last", "trainer.keep_best", "trainer.nonfinite_patience", "trainer.log_steps",
 }  # fmt: skip
 """Keys that may change when a run is resumed: none of them changes what is learnt."""
 
 
-def find_state(config: TrainConfig) -> dict[str, Any] | None:
-    """The state to resume from, once it is sure that the run in exp_dir is this one; None where there is none.
+def check_run(config: TrainConfig) -> None:
+    """Refuse an exp_dir that holds another run.
 
     Raises:
-        UserError: the run there has another configuration, or no state of it can be read.
+        UserError: the run there has another configuration, or it is not to be resumed.
     """
     exp_dir = Path(config.exp_dir)
     states = list_states(exp_dir / CHECKPOINTS)
     if config.resume not in ("auto", "never"):
         raise UserError(f"resume is {config.resume!r}, expected auto or never")
     if not states:
-        return None
+        return
     if config.resume == "never":
         raise UserError(f"{exp_dir}: holds a run already and resume=never; choose another exp_dir, or resume=auto")
     _check_same_config(exp_dir / CONFIG, asdict(config))
-    found = load_latest_state(exp_dir / CHECKPOINTS)
-    if found is None:
-        return None
-    step, state = found
-    _set_aside(path for path in states if path.stem > f"state-{step:010d}")
-    return state
 
 
 def write_config(config: TrainConfig) -> None:
@@ -68,7 +65,7 @@ def write_config(config: TrainConfig) -> None:
     """
     path = Path(config.exp_dir) / CONFIG
     with _explaining(path), atomic_write(path) as stream:
-        yaml.safe_dump(asdict(config), stream, sort_keys=False)
+        write_yaml(asdict(config), stream)
 
 
 def open_history(folder: Path, *, resume_step: int) -> History:
@@ -96,11 +93,46 @@ def alone_in(logs: Path) -> Iterator[None]:
 
 
 @contextmanager
+def nothing_left_of_a_failed_start(exp_dir: Path) -> Iterator[None]:
+    """If the block fails before the first step of a run in a new or empty folder, that folder is as it was before.
+
+    A folder that another run has taken meanwhile stays, and one where it cannot be told (a file system without locks).
+    """
+    was_empty = not exp_dir.exists() or (exp_dir.is_dir() and not any(exp_dir.iterdir()))
+    missing = [folder for folder in (exp_dir, *exp_dir.parents) if not folder.exists()]
+    try:
+        yield
+    except BaseException:
+        if was_empty and exp_dir.is_dir():
+            with suppress(UserError, OSError):
+                _remove_start(exp_dir, missing)
+        raise
+
+
+def _remove_start(exp_dir: Path, missing: Sequence[Path]) -> None:
+    """Delete what a start wrote, then the folders that were not there, innermost first."""
+    logs = exp_dir / LOGS
+    if logs.is_dir():
+        with hold_alone(logs / LOCK, busy=f"{exp_dir}: {BUSY}") as alone:
+            history = logs / HISTORY
+            if not alone or list_states(exp_dir / CHECKPOINTS) or (history.is_file() and history.stat().st_size):
+                return
+            for path in (exp_dir / CONFIG, exp_dir / CHECKPOINTS, exp_dir / VALIDATION, logs):
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
+    for folder in missing:
+        folder.rmdir()
+
+
+@contextmanager
 def _log_file(folder: Path) -> Iterator[None]:
     with _explaining(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        check_regular(folder / "train.log")
         handler = logging.FileHandler(folder / "train.log", encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    handler.setFormatter(DiscreetFormatter("%(asctime)s %(message)s"))
     root = logging.getLogger()
     root.addHandler(handler)
     try:
@@ -120,12 +152,14 @@ def _explaining(path: Path) -> Iterator[None]:
 
 
 def _check_same_config(saved: Path, content: dict[str, Any]) -> None:
-    if not saved.is_file():
+    if not is_regular(saved):
         raise UserError(f"{saved}: is missing, but there are states of a run; restore it or use another exp_dir")
     try:
-        before = yaml.safe_load(saved.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError):
-        before = None
+        before = read_yaml(saved)
+    except MalformedError as error:
+        raise UserError(
+            f"{saved}: is not the configuration of a run ({error}); restore it or use another exp_dir"
+        ) from error
     if not isinstance(before, dict):
         raise UserError(f"{saved}: is not the configuration of a run; restore it or use another exp_dir")
     before, now = _flatten(before), _flatten(content)
@@ -145,8 +179,8 @@ def _flatten(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _set_aside(damaged: Iterator[Path]) -> None:
-    """A state that cannot be read must not take the place of a whole one when old ones are dropped."""
-    for path in damaged:
+def set_aside_after(state: Path) -> None:
+    """Rename newer states: one that cannot be used must not take the place of a whole one when old ones are dropped."""
+    for path in [path for path in list_states(state.parent) if path.name > state.name]:
         log.warning("%s: renamed to %s.damaged", path, path.name)
         path.rename(path.with_name(f"{path.name}.damaged"))

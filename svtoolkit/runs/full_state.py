@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 
 from svtoolkit.errors import UserError
 from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.regular_file import check_regular
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +58,13 @@ def list_states(folder: str | Path) -> list[Path]:
     return sorted(path for path in Path(folder).glob("state-*.pt") if _NAME.fullmatch(path.name))
 
 
-def load_latest_state(folder: str | Path) -> tuple[int, dict[str, Any]] | None:
+def load_latest_state(
+    folder: str | Path, check: Callable[[dict[str, Any]], object] = lambda state: None
+) -> tuple[int, dict[str, Any]] | None:
     """Read the newest state that is whole; damaged ones are named in the log and left out.
+
+    Args:
+        check: raises where a state is no state of a run.
 
     Returns:
         (finished optimizer steps, state), or None where the folder holds no state at all.
@@ -65,28 +72,44 @@ def load_latest_state(folder: str | Path) -> tuple[int, dict[str, Any]] | None:
     Raises:
         UserError: there are states, and none of them can be read.
     """
+    for path, state in read_states(folder, check):
+        return int(path.stem.removeprefix("state-")), state
+    return None
+
+
+def read_states(
+    folder: str | Path, check: Callable[[dict[str, Any]], object] = lambda state: None
+) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """All states that are whole, the newest first, each read when it is asked for; else as ``load_latest_state``."""
     states = list_states(folder)
+    found = 0
     for path in reversed(states):
         try:
-            return int(path.stem.removeprefix("state-")), read_verified(path)
+            state = read_verified(path)
+            check(state)
         except Exception as error:  # a parser that meets damage may raise anything
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             log.warning("%s cannot be read (%s): falling back to the state before it", path, reason)
-    if states:
+            continue
+        found += 1
+        yield path, state
+    if states and not found:
         raise UserError(
             f"{folder}: none of {len(states)} full states can be read; restore one from a backup, "
             "or start again in another exp_dir"
         )
-    return None
 
 
 def read_verified(path: Path) -> dict[str, Any]:
     """Read a file of ``torch.save`` after checking the checksums of all its parts; executes nothing."""
+    check_regular(path)
     with zipfile.ZipFile(path) as archive:
-        damaged = archive.testzip()
-        if damaged is not None:
-            raise OSError(f"checksum of {damaged} is wrong")
         for part in archive.infolist():
             if part.external_attr & _DIRECTORY_BIT:
                 raise OSError(f"{part.filename} is marked as a folder")
+            if part.compress_type != zipfile.ZIP_STORED:
+                raise OSError(f"{part.filename} is compressed, which torch never does")
+        damaged = archive.testzip()
+        if damaged is not None:
+            raise OSError(f"checksum of {damaged} is wrong")
     return torch.load(path, map_location="cpu", weights_only=True)

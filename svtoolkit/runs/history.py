@@ -15,8 +15,11 @@ from torch.utils.tensorboard import SummaryWriter
 
 from svtoolkit.runs.run_history import read_history
 from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.regular_file import is_regular
 
 log = logging.getLogger(__name__)
+
+HISTORY = "history.jsonl"
 
 
 class History:
@@ -32,8 +35,8 @@ class History:
     """
 
     def __init__(self, folder: str | Path, *, resume_step: int) -> None:
-        self.path = Path(folder) / "history.jsonl"
-        before = read_history(self.path) if self.path.is_file() else []
+        self.path = Path(folder) / HISTORY
+        before = read_history(self.path) if is_regular(self.path) else []
         self.records = [record for record in before if record.get("step", 0) <= resume_step]
         if resume_step and not self.records:
             log.warning("%s: the records up to step %d are missing", self.path, resume_step)

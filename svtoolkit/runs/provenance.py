@@ -6,15 +6,17 @@ model in model.yaml, embeddings and scores in the YAML beside them, an evaluatio
 
 from __future__ import annotations
 
+import io
 import logging
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from svtoolkit.errors import hide_credentials
 from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.plain_data import MalformedError, read_yaml, write_yaml
+from svtoolkit.system.regular_file import is_regular
 
 log = logging.getLogger(__name__)
 
@@ -23,19 +25,21 @@ RUN_RECORD = Path("logs", "commands.txt")
 
 
 def write_record(path: str | Path, command: str, settings: Mapping[str, Any]) -> None:
-    """Write what made an artefact: the command line, then its settings and facts, as YAML."""
+    """Write what made an artefact: the command line, then its settings and facts, as YAML, without credentials."""
+    text = io.StringIO()
+    write_yaml({"command": command, **settings}, text, allow_unicode=True, width=1 << 16)
     with atomic_write(path) as stream:
-        yaml.safe_dump({"command": command, **settings}, stream, sort_keys=False, allow_unicode=True, width=1 << 16)
+        stream.write(hide_credentials(text.getvalue()))
 
 
 def read_record(path: str | Path) -> dict[str, Any]:
     """Read such a record; empty where there is none or something else."""
     file = Path(path)
-    if not file.is_file():
+    if not is_regular(file):
         return {}
     try:
-        record = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError):
+        record = read_yaml(file)
+    except MalformedError:
         record = None
     if isinstance(record, dict):
         return record
@@ -46,7 +50,7 @@ def read_record(path: str | Path) -> dict[str, Any]:
 def append_command(path: str | Path, command: str) -> None:
     """Add a line to the commands of a run, unless it is there: a run may be continued with the same command."""
     file = Path(path)
-    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if is_regular(file) else []
     if command not in lines:
         with atomic_write(file) as stream:
             stream.writelines(f"{line}\n" for line in [*lines, command])
@@ -67,23 +71,34 @@ def commands_behind(
         artefacts that no record tells about; data directories may come from elsewhere and are not named.
     """
     scores = _records(f"{result['scores_file']}.yaml" for result in results)
-    scp_files = [record[key] for record in scores.values() for key in ("embeddings", "cohort") if record.get(key)]
-    embeddings = _records(Path(scp).with_suffix(".yaml") for scp in scp_files)
-    models = [model, *(record.get("model") for record in embeddings.values())]
+    scp_files = [_text(record, key) for record in scores.values() for key in ("embeddings", "cohort")]
+    embeddings = _records(Path(scp).with_suffix(".yaml") for scp in scp_files if Path(scp).name)
+    models = [model, *(_text(record, "model") for record in embeddings.values())]
     descriptions = _records(Path(folder) / "model.yaml" for folder in models if folder)
-    of_models = {path: record.get("training") or {} for path, record in descriptions.items()}
-    folders = [record.get("data") for record in embeddings.values()]
+    of_models = {path: _mapping(record, "training") for path, record in descriptions.items()}
+    folders = [_text(record, "data") for record in embeddings.values()]
     training: list[str] = []
     if exp_dir is not None:
-        folders.insert(0, (read_record(Path(exp_dir) / "config.yaml").get("data") or {}).get("train"))
+        folders.insert(0, _text(_mapping(read_record(Path(exp_dir) / "config.yaml"), "data"), "train"))
         training = _run_commands(Path(exp_dir) / RUN_RECORD)
     commands = [command for folder in folders if folder for command in _data_commands(Path(folder), set())] + training
     for records in (of_models, embeddings, scores):
-        commands += [record["command"] for record in records.values() if record.get("command")]
-        for path in (path for path, record in records.items() if not record.get("command")):
+        commands += [_text(record, "command") for record in records.values()]
+        for path in (path for path, record in records.items() if not _text(record, "command")):
             log.warning("%s: tells no command, so that the report lacks how this was made", path)
-    commands += [result["command"] for result in results if result.get("command")]
-    return list(dict.fromkeys(commands))
+    commands += [_text(result, "command") for result in results]
+    return list(dict.fromkeys(filter(None, commands)))
+
+
+def _text(record: Mapping[str, Any], key: str) -> str:
+    """Text of a record that anyone may have written; empty where there is none."""
+    value = record.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _mapping(record: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = record.get(key)
+    return value if isinstance(value, dict) else {}
 
 
 def source_commit(folder: Path) -> str | None:
@@ -105,8 +120,8 @@ def _records(paths: Iterable[str | Path]) -> dict[str, dict[str, Any]]:
 
 
 def _run_commands(file: Path) -> list[str]:
-    if file.is_file():
-        return file.read_text(encoding="utf-8").splitlines()
+    if is_regular(file):
+        return file.read_text(encoding="utf-8", errors="replace").splitlines()
     log.warning("%s: there is no such file, so that the report lacks how the network was trained", file)
     return []
 
@@ -118,7 +133,7 @@ def _data_commands(folder: Path, seen: set[Path]) -> Iterator[str]:
     seen.add(folder)
     record = read_record(folder / DATA_RECORD)
     sources = record.get("source") or []
-    for source in [sources] if isinstance(sources, str) else sources:
-        yield from _data_commands(Path(source), seen)
-    if record.get("command"):
-        yield record["command"]
+    for source in sources if isinstance(sources, list) else [sources]:
+        if isinstance(source, str):
+            yield from _data_commands(Path(source), seen)
+    yield _text(record, "command")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,12 +14,13 @@ from kaldiio.matio import read_kaldi
 from svtoolkit.errors import UserError
 from svtoolkit.scoring.cosine import EmbeddingTable
 from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.regular_file import check_regular, is_regular
 
 _LOCATION = re.compile(r"(.+):(\d+)")
 _BINARY, _TEXT = b"\0B", b"["
 
 
-def write_embeddings(stem: str | Path, utterances: Sequence[str], matrix: np.ndarray) -> Path:
+def write_embeddings(stem: str | Path, utterances: Sequence[str], vectors: Iterable[np.ndarray]) -> Path:
     """Write <stem>.ark and <stem>.scp (float32 vectors) and return the scp's path.
 
     The scp names the ark by its absolute path, as Kaldi's tools expect. It is written last, and an older one
@@ -27,7 +28,7 @@ def write_embeddings(stem: str | Path, utterances: Sequence[str], matrix: np.nda
 
     Args:
         utterances: ids without spaces, no two alike.
-        matrix: (utterances, embedding_dim).
+        vectors: of each, (embedding_dim,); the rows of a matrix, or one after the other.
 
     Raises:
         UserError: an id that is listed twice, is empty or holds a space.
@@ -42,10 +43,10 @@ def write_embeddings(stem: str | Path, utterances: Sequence[str], matrix: np.nda
     lines = []
     scp.unlink(missing_ok=True)
     with atomic_write(ark, "wb") as stream:
-        for utterance, vector in zip(utterances, matrix.astype(np.float32), strict=True):
+        for utterance, vector in zip(utterances, vectors, strict=True):
             stream.write(f"{utterance} ".encode())
             lines.append(f"{utterance} {ark}:{stream.tell()}\n")
-            kaldiio.save_mat(stream, vector)
+            kaldiio.save_mat(stream, vector.astype(np.float32))
     with atomic_write(scp) as stream:
         stream.writelines(lines)
     return scp
@@ -61,7 +62,7 @@ def read_embeddings(scp: str | Path) -> EmbeddingTable:
             not finite; names file and line, or file and utterance.
     """
     path = Path(scp)
-    if not path.is_file():
+    if not is_regular(path):
         raise UserError(f"{path}: there is no such file; expected the scp that `svt embed` wrote")
     content = path.read_bytes().decode("utf-8", "backslashreplace")
     utterances: list[str] = []
@@ -72,6 +73,7 @@ def read_embeddings(scp: str | Path) -> EmbeddingTable:
         if found is None:
             raise UserError(f"{path}:{number}: found {line!r}, expected `utterance file.ark:offset`")
         try:
+            check_regular(found[1])
             with open(found[1], "rb") as stream:
                 vector = _read_vector(stream, int(found[2]))
         except Exception as error:  # kaldiio has no exception of its own

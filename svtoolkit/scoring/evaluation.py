@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,43 @@ import numpy as np
 from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
 from svtoolkit.scoring.bootstrap import bootstrap_interval, trial_speakers
-from svtoolkit.scoring.calibration import cllr, min_cllr
-from svtoolkit.scoring.metrics import eer_from_rates, error_rates, min_dcf_from_rates
+from svtoolkit.scoring.calibration import cllr, fit_calibration, min_cllr
+from svtoolkit.scoring.metrics import (
+    eer_from_rates,
+    error_rates,
+    min_dcf_from_rates,
+    point_at_fa_rate,
+    point_at_threshold,
+)
 from svtoolkit.scoring.score_file import align_scores, read_scores
 
 PRIORS = (0.01, 0.05)
 """Target priors of the reported minDCF."""
+
+
+CHANCE = 0.05
+"""An EER this near to one half is that of scores drawn by lot."""
+
+
+def judge_eer(result: Mapping[str, Any]) -> str | None:
+    """A sentence about an equal error rate that cannot be used as it is; None where there is nothing to say.
+
+    Args:
+        result: with ``eer`` and, where there is one, ``eer_interval``, as ``evaluate_scores`` returns them.
+    """
+    eer = result["eer"]
+    low, high = result.get("eer_interval") or (None, None)
+    in_words = f"an EER of {100 * eer:.2f} %"
+    if abs(eer - 0.5) <= CHANCE:
+        return (
+            f"{in_words} is chance: the scores say nothing of the speakers; train longer, or look whether audio, "
+            "utt2spk and trials belong together"
+        )
+    if eer > 0.5:
+        return f"{in_words} is worse than chance: scores or labels are the wrong way round; a higher score means target"
+    if low is not None and high is not None and low <= 0.5 <= high:
+        return f"{in_words} cannot be told from chance, 50 %, by so few speakers: evaluate on more of them"
+    return None
 
 
 def scored_part(trials: Trials, scores_path: str) -> Trials:
@@ -38,6 +70,7 @@ def evaluate_scores(
     resamples: int,
     confidence: float,
     seed: int,
+    fa_rate: float | None = None,
     allow_missing: bool = False,
 ) -> dict[str, Any]:
     """Evaluate a score file on its trial list.
@@ -45,19 +78,32 @@ def evaluate_scores(
     Args:
         utt2spk: speakers of the trials; None: no bootstrap interval.
         resamples, confidence, seed: of the bootstrap over speakers; 0 resamples: no interval.
+        fa_rate: false-alarm rate of the operating point; None: where misses and false alarms are equally frequent.
         allow_missing: leave out trials without a score, and say how many they are.
 
     Returns:
         eer, eer_threshold, eer_interval (or None), confidence, min_dcf {prior: cost}, cllr (of the scores taken as
-        natural-log likelihood ratios), min_cllr, trials, targets, nontargets, missing.
+        natural-log likelihood ratios), min_cllr, trials, targets, nontargets, missing, operating_point (name,
+        threshold, p_miss, p_fa), calibration (scale, offset; None where all scores are equal).
 
     Raises:
-        UserError: scores and list do not fit each other, one class is empty.
+        UserError: scores and list do not fit each other, one class is empty, too few trials for ``fa_rate``.
     """
     kept = scored_part(trials, scores_path) if allow_missing else trials
+    targets = int(np.count_nonzero(kept.target))
+    if targets in (0, len(kept)):
+        name, other = ("target", "nontarget") if targets else ("nontarget", "target")
+        raise UserError(
+            f"{scores_path}: all {len(kept)} trials are {name} trials; an error rate needs both kinds: add {other} "
+            f"trials to the list, {'of two speakers' if targets else 'of two utterances of one speaker'}, and score it"
+        )
     scores = align_scores(kept, scores_path)
     rates = error_rates(scores, kept.target)
     eer, threshold = eer_from_rates(rates)
+    nontargets = int(np.count_nonzero(~kept.target))
+    point = point_at_threshold(rates, threshold)
+    if fa_rate is not None:
+        point = point_at_fa_rate(rates, fa_rate, nontargets)
     interval = None
     if utt2spk is not None and resamples:
         enrol, test = trial_speakers(kept, utt2spk)
@@ -73,7 +119,9 @@ def evaluate_scores(
         "cllr": cllr(scores, kept.target),
         "min_cllr": min_cllr(scores, kept.target),
         "trials": len(kept),
-        "targets": int(np.count_nonzero(kept.target)),
-        "nontargets": int(np.count_nonzero(~kept.target)),
+        "targets": targets,
+        "nontargets": nontargets,
         "missing": len(trials) - len(kept),
+        "operating_point": {"name": "eer" if fa_rate is None else f"fa_rate={fa_rate:g}", **point._asdict()},
+        "calibration": asdict(fit_calibration(scores, kept.target)) if np.ptp(scores) else None,
     }

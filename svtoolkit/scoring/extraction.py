@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
@@ -11,15 +11,20 @@ from dataclasses import KW_ONLY, dataclass, field
 import numpy as np
 import torch
 
-from svtoolkit.audio.files import inspect_audio, read_audio
-from svtoolkit.data.feature_archive import open_features
+from svtoolkit.audio.files import read_audio
+from svtoolkit.audio.voice_activity import measure_voice
+from svtoolkit.data.audio_survey import explain_samples
+from svtoolkit.data.feature_archive import read_features
 from svtoolkit.data.kaldi_dir import Utterance
 from svtoolkit.device import autocast
 from svtoolkit.errors import UserError
 from svtoolkit.features import FrontEnd
+from svtoolkit.scoring.batches import plan_batches
+from svtoolkit.scoring.forward import BoundedForward
 from svtoolkit.system.threads import map_in_order
 
 NOT_FINITE = "the embedding is not finite; check the audio for NaN"
+NOT_FINITE_OF_FEATURES = "the embedding is not finite; choose a wider precision, or check the weights for NaN"
 
 
 @dataclass
@@ -45,6 +50,28 @@ class Extraction:
         return self.wall_seconds / self.audio_seconds if self.audio_seconds else float("nan")
 
 
+@dataclass
+class Embedded:
+    """What became of a batch.
+
+    Attributes:
+        rows: positions of the utterances that have an embedding.
+        embeddings: float32, shape (rows, embedding_dim).
+        failures: position -> reason.
+        audio_seconds: of the rows.
+    """
+
+    rows: list[int] = field(default_factory=list)
+    embeddings: list[np.ndarray] = field(default_factory=list)
+    failures: dict[int, str] = field(default_factory=dict)
+    audio_seconds: float = 0.0
+
+    @property
+    def finished(self) -> int:
+        """Utterances, embedded or not."""
+        return len(self.rows) + len(self.failures)
+
+
 @dataclass(eq=False)
 class EmbeddingExtractor:
     """A network and its front end on a device.
@@ -53,7 +80,9 @@ class EmbeddingExtractor:
         network: (batch, frames, bins) -> (batch, embedding_dim); put into eval mode while it extracts.
         front_end: of ``svtoolkit.features.build_front_end``.
         precision: fp32, bf16 or fp16.
-        channel, resample: as for ``read_audio``.
+        channel, resample, keys: as for ``read_audio``.
+        batch_seconds: audio in a batch at most; a longer recording goes in stretches of so many seconds, to the same
+            embedding, where the network is a chain of convolutions (``svtoolkit.models.stretches``).
         batch_size: utterances in a batch at most, all of equal length.
         num_workers: threads that read audio; 0 means 1.
         stored: utterances are listed by their features, which the front end made before, not by their audio.
@@ -69,8 +98,10 @@ class EmbeddingExtractor:
     precision: str = "fp32"
     channel: int | None = None
     resample: bool = False
+    batch_seconds: float = 120.0
     batch_size: int = 32
     num_workers: int = 1
+    keys: str = ""
     stored: bool = False
 
     def __post_init__(self) -> None:
@@ -78,39 +109,92 @@ class EmbeddingExtractor:
             raise UserError(
                 f"found batch_size={self.batch_size} num_workers={self.num_workers}, expected at least 1 and 0"
             )
+        if not self.batch_seconds >= 1:
+            raise UserError(f"batch_seconds is {self.batch_seconds:g}, expected 1 second of audio or more")
         autocast(self.device, self.precision)  # refuses an unknown precision before any work
         self.network.to(self.device)
         self.front_end.to(self.device)
+        self.forward = BoundedForward(self.network, self.front_end, self.device, self.precision, self.batch_seconds)
 
-    def extract(self, utterances: Sequence[Utterance], progress: Callable[[int], object] | None = None) -> Extraction:
+    def extract(
+        self,
+        utterances: Sequence[Utterance],
+        progress: Callable[[int], object] | None = None,
+        *,
+        min_voice: float = 0.0,
+    ) -> Extraction:
         """Embed utterances; one that cannot be read is listed under failures and the others are embedded.
 
         Args:
             progress: called with the number of utterances finished since its last call.
+            min_voice: seconds of voice below which an utterance fails as well; 0: not checked, as of stored features.
+
+        Raises:
+            ValueError: voice is asked for of stored features, in which none is measured.
         """
         begin = time.perf_counter()
-        found: dict[str, np.ndarray] = {}
-        failures: dict[str, str] = {}
+        found: dict[int, np.ndarray] = {}
+        failures: dict[int, str] = {}
         audio_seconds = 0.0
+        for batch in self.embed(utterances, min_voice=min_voice):
+            found |= dict(zip(batch.rows, batch.embeddings, strict=True))
+            failures |= batch.failures
+            audio_seconds += batch.audio_seconds
+            if progress and batch.finished:
+                progress(batch.finished)
+        rows = sorted(found)
+        return Extraction(
+            [utterances[row].utterance_id for row in rows],
+            np.stack([found[row] for row in rows]) if rows else np.empty((0, 0), dtype=np.float32),
+            {utterances[row].utterance_id: failures[row] for row in sorted(failures)},
+            audio_seconds,
+            time.perf_counter() - begin,
+        )
+
+    def embed(
+        self,
+        utterances: Sequence[Utterance],
+        is_done: Callable[[int], bool] = lambda row: False,
+        *,
+        min_voice: float = 0.0,
+    ) -> Generator[Embedded, None, None]:
+        """Batches as they are finished, the longest utterances first; utterances without a readable header before them.
+
+        Args:
+            is_done: position -> it is embedded already and left out; which others go together does not depend on it.
+            min_voice: as for ``extract``.
+        """
+        if min_voice > 0 and self.stored:
+            raise ValueError(f"min_voice is {min_voice:g}, but stored features hold no waveform to look for voice in")
         with self._evaluating():
-            batches = self._plan(utterances, failures)
-            if progress and failures:
-                progress(len(failures))
-            for batch, results in self._read_ahead(batches):
-                for utterance, result in zip(batch, results, strict=True):
-                    if isinstance(result, str):
-                        failures[utterance.utterance_id] = result
-                for utterance, signal, embedding in self._embed(batch, results):
-                    if np.isfinite(embedding).all():
-                        found[utterance.utterance_id] = embedding
-                        audio_seconds += self._samples_of(signal) / self.front_end.sample_rate
-                    else:
-                        failures[utterance.utterance_id] = f"{utterance.path}: {NOT_FINITE}"
-                if progress:
-                    progress(len(batch))
-        names = [utterance.utterance_id for utterance in utterances if utterance.utterance_id in found]
-        matrix = np.stack([found[name] for name in names]) if names else np.empty((0, 0), dtype=np.float32)
-        return Extraction(names, matrix, failures, audio_seconds, time.perf_counter() - begin)
+            batches, failures = plan_batches(
+                utterances,
+                self.front_end,
+                batch_seconds=self.batch_seconds,
+                batch_size=self.batch_size,
+                jobs=max(1, self.num_workers),
+                stored=self.stored,
+            )
+            yield Embedded(failures={row: reason for row, reason in failures.items() if not is_done(row)})
+            left = [[row for row in batch if not is_done(row)] for batch in batches]
+            for rows, results in self._read_ahead(utterances, [batch for batch in left if batch], min_voice):
+                yield self._embed(utterances, rows, results)
+
+    def unusable(self, utterances: Sequence[Utterance]) -> dict[int, str]:
+        """Position -> reason of those that would have no embedding, or that of silence: all are read, none embedded.
+
+        Of stored features silence is not seen: those that are cut off or not finite are named.
+        """
+
+        def examine(utterance: Utterance) -> str | None:
+            signal = self._read(utterance, 0.0)
+            if isinstance(signal, str):
+                return signal
+            reason = None if self.stored else explain_samples(signal)
+            return reason and f"{utterance.path}: {reason}; re-create the file or drop it"
+
+        reasons = map_in_order(examine, utterances, max(1, self.num_workers))
+        return {row: reason for row, reason in enumerate(reasons) if reason is not None}
 
     def embed_waveform(self, samples: np.ndarray) -> np.ndarray:
         """Embedding of samples in [-1, 1] at the model's rate: (samples,) -> (embedding_dim,) float32.
@@ -123,7 +207,7 @@ class EmbeddingExtractor:
         if self.front_end.num_frames(len(samples)) < 1:
             raise UserError(_too_short(samples, self.front_end))
         with self._evaluating():
-            embedding = self._forward([samples])[0]
+            embedding = self.forward([samples])[0]
         if not np.isfinite(embedding).all():
             raise UserError(NOT_FINITE)
         return embedding
@@ -138,47 +222,25 @@ class EmbeddingExtractor:
         finally:
             self.network.train(was_training)
 
-    def _plan(self, utterances: Sequence[Utterance], failures: dict[str, str]) -> list[list[Utterance]]:
-        """Batches of equally many frames according to the files' headers, shortest first."""
-        by_length: dict[int, list[Utterance]] = {}
-        lengths = map_in_order(self._count_frames, utterances, max(1, self.num_workers))
-        for utterance, length in zip(utterances, lengths, strict=True):
-            if isinstance(length, str):
-                failures[utterance.utterance_id] = length
-            else:
-                by_length.setdefault(length, []).append(utterance)
-        return [
-            group[first : first + self.batch_size]
-            for _, group in sorted(by_length.items())
-            for first in range(0, len(group), self.batch_size)
-        ]
-
-    def _read_ahead(self, batches: list[list[Utterance]]) -> Iterator[tuple[list[Utterance], list[np.ndarray | str]]]:
+    def _read_ahead(
+        self, utterances: Sequence[Utterance], batches: list[list[int]], min_voice: float
+    ) -> Iterator[tuple[list[int], list[np.ndarray | str]]]:
         """Signals of each batch, or reasons; read by threads while the network works on the batch before."""
         with ThreadPoolExecutor(max(1, self.num_workers)) as pool:
-            reading = [[pool.submit(self._read, utterance) for utterance in batch] for batch in batches[:2]]
+            reading = [[pool.submit(self._read, utterances[row], min_voice) for row in batch] for batch in batches[:2]]
             for position, batch in enumerate(batches):
                 results = [future.result() for future in reading.pop(0)]
                 if position + 2 < len(batches):
-                    reading.append([pool.submit(self._read, utterance) for utterance in batches[position + 2]])
+                    reading.append(
+                        [pool.submit(self._read, utterances[row], min_voice) for row in batches[position + 2]]
+                    )
                 yield batch, results
 
-    def _count_frames(self, utterance: Utterance) -> int | str:
-        """Frames by the header, or the reason why it cannot be read."""
-        try:
-            if not self.stored:
-                return self.front_end.num_frames(_num_samples(utterance))
-            with open_features(utterance.path, self.front_end.num_bins) as matrix:
-                return matrix.rows
-        except UserError as error:
-            return str(error)
-
-    def _read(self, utterance: Utterance) -> np.ndarray | str:
+    def _read(self, utterance: Utterance, min_voice: float) -> np.ndarray | str:
         """Samples (samples,) or frames (frames, bins), or the reason why there are none."""
         try:
             if self.stored:
-                with open_features(utterance.path, self.front_end.num_bins) as matrix:
-                    return matrix.read(0, matrix.rows)
+                return read_features(utterance.path, self.front_end.num_bins)
             samples = read_audio(
                 utterance.path,
                 sample_rate=self.front_end.sample_rate,
@@ -186,50 +248,40 @@ class EmbeddingExtractor:
                 duration=None if utterance.whole_file else utterance.duration,
                 channel=self.channel,
                 resample=self.resample,
+                keys=self.keys,
             )
         except UserError as error:
             return str(error)
         if self.front_end.num_frames(len(samples)) < 1:
             return f"{utterance.path}: {_too_short(samples, self.front_end)}"
-        return samples
+        no_speech = None
+        if min_voice > 0:
+            no_speech = measure_voice(samples, self.front_end.sample_rate).why_no_speech(min_voice)
+        return samples if no_speech is None else f"{utterance.path}: {no_speech}"
 
-    def _embed(
-        self, batch: list[Utterance], results: list[np.ndarray | str]
-    ) -> Iterator[tuple[Utterance, np.ndarray, np.ndarray]]:
-        """Utterance, samples or frames, and embedding of those that could be read, batched by number of frames.
+    def _embed(self, utterances: Sequence[Utterance], rows: list[int], results: list[np.ndarray | str]) -> Embedded:
+        """The embeddings of those that could be read, batched by number of frames.
 
         Frames are counted again: a header may be wrong, and resampling may round.
         """
-        groups: dict[int, list[tuple[Utterance, np.ndarray]]] = {}
-        for utterance, result in zip(batch, results, strict=True):
-            if not isinstance(result, str):
-                groups.setdefault(self.front_end.num_frames(self._samples_of(result)), []).append((utterance, result))
+        batch = Embedded()
+        groups: dict[int, list[tuple[int, np.ndarray]]] = {}
+        for row, result in zip(rows, results, strict=True):
+            if isinstance(result, str):
+                batch.failures[row] = result
+            else:
+                groups.setdefault(self.forward.num_frames(result), []).append((row, result))
         for group in groups.values():
-            embeddings = self._forward([signal for _, signal in group])
-            yield from ((utterance, signal, row) for (utterance, signal), row in zip(group, embeddings, strict=True))
-
-    def _samples_of(self, signal: np.ndarray) -> int:
-        """Samples of a waveform, or that frames were made of."""
-        return len(signal) if signal.ndim == 1 else self.front_end.num_samples(len(signal))
-
-    @torch.inference_mode()
-    def _forward(self, signals: list[np.ndarray]) -> np.ndarray:
-        """Waveforms or frames, of equally many frames -> (batch, embedding_dim) float32."""
-        length = len(signals[0])
-        if signals[0].ndim == 1:
-            length = self.front_end.num_samples(self.front_end.num_frames(length))
-        batch = torch.from_numpy(np.stack([signal[:length] for signal in signals])).to(self.device)
-        features = self.front_end.features_of(batch)
-        with autocast(self.device, self.precision):
-            return self.network(features).float().cpu().numpy()
-
-
-def _num_samples(utterance: Utterance) -> int:
-    info = inspect_audio(utterance.path)
-    rest = info.samples - round(utterance.offset * info.sample_rate)
-    if utterance.whole_file or utterance.duration is None:
-        return rest
-    return min(round(utterance.duration * info.sample_rate), rest)
+            embeddings = self.forward([signal for _, signal in group])
+            for (row, signal), embedding in zip(group, embeddings, strict=True):
+                if np.isfinite(embedding).all():
+                    batch.rows.append(row)
+                    batch.embeddings.append(embedding)
+                    batch.audio_seconds += self.forward.num_samples(signal) / self.front_end.sample_rate
+                else:
+                    reason = NOT_FINITE_OF_FEATURES if self.stored else NOT_FINITE
+                    batch.failures[row] = f"{utterances[row].path}: {reason}"
+        return batch
 
 
 def _too_short(samples: np.ndarray, front_end: FrontEnd) -> str:

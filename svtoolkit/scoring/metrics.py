@@ -29,6 +29,14 @@ class ErrorRates(NamedTuple):
     p_fa: np.ndarray
 
 
+class OperatingPoint(NamedTuple):
+    """A threshold and the two error rates, shares from 0 to 1, that were counted at it."""
+
+    threshold: float
+    p_miss: float
+    p_fa: float
+
+
 @dataclass(frozen=True)
 class RankedScores:
     """Scores sorted once, from which error rates follow in linear time for any weighting of the trials.
@@ -179,3 +187,36 @@ def min_dcf_from_rates(rates: ErrorRates, *, p_target: float = 0.01) -> tuple[fl
     costs = (p_target * rates.p_miss + (1 - p_target) * rates.p_fa) / min(p_target, 1 - p_target)
     best = int(np.argmin(costs))
     return float(costs[best]), float(rates.thresholds[best])
+
+
+def point_at_threshold(rates: ErrorRates, threshold: float) -> OperatingPoint:
+    """The error rates of a threshold, which need not be one of the scores."""
+    row = int(np.searchsorted(rates.thresholds, threshold))
+    return OperatingPoint(threshold, float(rates.p_miss[row]), float(rates.p_fa[row]))
+
+
+def point_at_fa_rate(rates: ErrorRates, fa_rate: float, nontargets: int) -> OperatingPoint:
+    """The lowest threshold at which no more than a share of the non-target trials is accepted.
+
+    Args:
+        fa_rate: the share, above 0 and below 1.
+        nontargets: non-target trials that the rates were counted on.
+
+    Raises:
+        UserError: fa_rate outside (0, 1), too few trials to count so small a share, the highest scores are those of
+            non-target trials.
+    """
+    if not 0 < fa_rate < 1:
+        raise UserError(f"fa_rate is {fa_rate:g}; expected a share between 0 and 1, such as 0.01")
+    if fa_rate * nontargets < 1:
+        raise UserError(
+            f"fa_rate={fa_rate:g} is less than one of the {nontargets} non-target trials; expected a list of "
+            f"{round(30 / fa_rate)} or more, or fa_rate={min(0.5, 30 / nontargets):.2g} for this one"
+        )
+    row = int(np.argmax(rates.p_fa <= fa_rate))
+    if np.isinf(rates.thresholds[row]):
+        raise UserError(
+            f"no threshold has a false-alarm rate of {fa_rate:g} or less: the highest score is that of "
+            f"{rates.p_fa[row - 1]:.2%} of the non-target trials; look at the scores, or raise fa_rate"
+        )
+    return OperatingPoint(*(float(column[row]) for column in rates))

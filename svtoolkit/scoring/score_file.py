@@ -1,19 +1,24 @@
-"""Score files: `enrol test score`, one trial per line."""
+"""Score files: `enrol test score`, one trial per line; read with a label behind it, too, as WeSpeaker writes them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from svtoolkit.data.trials import Trials
+from svtoolkit.data.trials import DIGITS, LABELS, Trials
 from svtoolkit.errors import UserError
 from svtoolkit.scoring.cosine import first_of
 from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.plain_data import MalformedError, read_text
+from svtoolkit.system.regular_file import is_regular
 
-FORM = "`enrol test score`"
+FORM = "`enrol test score` or `enrol test score target|nontarget`"
+
+LABEL_WORDS = {**LABELS, **DIGITS}
 
 
 def write_scores(path: str | Path, trials: Trials, scores: np.ndarray) -> None:
@@ -60,10 +65,10 @@ def read_scores(path: str | Path) -> tuple[list[str], list[str], np.ndarray]:
             line.
     """
     enrol, test, scores = [], [], []
-    for _, enrol_utterance, test_utterance, score in _score_lines(Path(path)):
-        enrol.append(enrol_utterance)
-        test.append(test_utterance)
-        scores.append(score)
+    for line in _score_lines(Path(path)):
+        enrol.append(line.enrol)
+        test.append(line.test)
+        scores.append(line.score)
     return enrol, test, np.array(scores)
 
 
@@ -73,19 +78,22 @@ def align_scores(trials: Trials, path: str | Path) -> np.ndarray:
     A pair may be listed, and scored, more than once, as in some published lists, as long as its scores agree.
 
     Args:
-        trials: the list to score; its labels are not used.
+        trials: the list to score; labels in the file have to agree with its own.
         path: a score file.
 
     Returns:
         float64 scores, shape (trials,).
 
     Raises:
-        UserError: trials without a score, scores without a trial, two different scores of one pair, and what
-            :func:`read_scores` refuses; names the first of them and their number.
+        UserError: trials without a score, scores without a trial, two different scores of one pair, another label, and
+            what :func:`read_scores` refuses; names the first of them and their number.
     """
     file = Path(path)
     lines: dict[tuple[str, str], tuple[int, float]] = {}
-    for number, enrol, test, score in _score_lines(file):
+    labels: dict[tuple[str, str], bool] = {}
+    for number, enrol, test, score, label in _score_lines(file):
+        if label is not None:
+            labels[enrol, test] = label
         first, other = lines.setdefault((enrol, test), (number, score))
         if other != score:
             raise UserError(
@@ -105,19 +113,40 @@ def align_scores(trials: Trials, path: str | Path) -> np.ndarray:
             f"{file}: {len(extra)} of {len(lines)} scored pairs are not in the trial list: {names}; "
             "give the trial list that was scored"
         )
+    for pair, target in zip(pairs, trials.target.tolist(), strict=True):
+        if labels.get(pair, target) != target:
+            said, listed = ("target", "nontarget") if labels[pair] else ("nontarget", "target")
+            raise UserError(
+                f"{file}:{lines[pair][0]}: says that `{pair[0]} {pair[1]}` is a {said} trial, but the trial list says "
+                f"{listed}; give the trial list that was scored"
+            )
     return np.array([lines[pair][1] for pair in pairs])
 
 
-def _score_lines(file: Path) -> Iterator[tuple[int, str, str, float]]:
-    """Line number, enrolment, test and score of each line that holds a score."""
-    if not file.is_file():
+class _Line(NamedTuple):
+    """One that holds a score; ``target``: None where it has no label."""
+
+    number: int
+    enrol: str
+    test: str
+    score: float
+    target: bool | None
+
+
+def _score_lines(file: Path) -> Iterator[_Line]:
+    """Of a file, the lines that hold a score."""
+    if not is_regular(file):
         raise UserError(f"{file}: there is no such score file; expected lines {FORM}")
+    try:
+        text = read_text(file)
+    except MalformedError as error:
+        raise UserError(f"{file}:{error.line}: is no UTF-8 text ({error}); re-encode it, or score again") from error
     found = False
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(text.splitlines(), start=1):
         fields = line.split()
         if not fields:
             continue
-        if len(fields) != 3:
+        if len(fields) not in (3, 4) or (len(fields) == 4 and fields[3] not in LABEL_WORDS):
             raise UserError(f"{file}:{number}: found {line!r}, expected {FORM}")
         try:
             score = float(fields[2])
@@ -129,7 +158,7 @@ def _score_lines(file: Path) -> Iterator[tuple[int, str, str, float]]:
                 "expected a finite number: an embedding is broken or missing"
             )
         found = True
-        yield number, fields[0], fields[1], score
+        yield _Line(number, fields[0], fields[1], score, LABEL_WORDS[fields[3]] if len(fields) == 4 else None)
     if not found:
         raise UserError(f"{file}: the file holds no score; expected lines {FORM}")
 

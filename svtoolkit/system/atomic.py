@@ -32,7 +32,7 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
     target = Path(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = _open_beside(target)
+        descriptor, temporary = open_beside(target)
     except OSError as error:
         raise type(error)(error.errno, error.strerror, str(target)) from error
     text: dict[str, Any] = {"encoding": "utf-8", "newline": "\n"} if mode == "w" else {}
@@ -88,7 +88,7 @@ def _name_beside(target: Path) -> Path:
     return target.parent / f".{target.name[:_NAME_LENGTH]}.{secrets.token_hex(8)}.tmp"
 
 
-def _open_beside(target: Path) -> tuple[int, Path]:
+def open_beside(target: Path) -> tuple[int, Path]:
     """A new file in the same folder, open for writing; the system applies the umask, which mkstemp would not."""
     temporary = _name_beside(target)
     return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), temporary

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import logging
+import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from svtoolkit.errors import hide_credentials
+
+log = logging.getLogger(__name__)
+
+IN_RECIPE = "SVT_RECIPE"
+"""Variable of the environment that scripts/stages.sh sets."""
 
 
 @contextmanager
 def log_to_stdout(form: str = "%(message)s") -> Iterator[None]:
     """What svtoolkit logs is the output of a command; of other libraries, warnings are."""
     handler = StdoutHandler(sys.stdout)
-    handler.setFormatter(logging.Formatter(form))
+    handler.setFormatter(DiscreetFormatter(form))
     root, ours = logging.getLogger(), logging.getLogger("svtoolkit")
     before = ours.level
     root.addHandler(handler)
@@ -22,6 +31,19 @@ def log_to_stdout(form: str = "%(message)s") -> Iterator[None]:
     finally:
         root.removeHandler(handler)
         ours.setLevel(before)
+
+
+def say_next(*words: str) -> None:
+    """Log the command that usually follows, as a shell takes it; not in a recipe, which runs it by itself."""
+    if not os.environ.get(IN_RECIPE):
+        log.info("next: %s", shlex.join(words))
+
+
+class DiscreetFormatter(logging.Formatter):
+    """Keeps the credentials of URLs out of a log."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return hide_credentials(super().format(record))
 
 
 class StdoutHandler(logging.StreamHandler):

@@ -64,19 +64,20 @@ def hold_alone(lock: Path, *, busy: str) -> Iterator[bool]:
         yield alone
 
 
-def claim_folder(claim: Path, made_of: Mapping[str, object], *, content: str) -> None:
+def claim_folder(claim: Path, made_of: Mapping[str, object], *, content: str, is_empty: bool = False) -> None:
     """Note what a folder's content is made of, or refuse to mix it with what is made of something else.
 
     Args:
         claim: the note, in JSON; written where it is missing.
         made_of: all options that the content depends on.
         content: how a message names it, to be followed by such options: ``shards made of``.
+        is_empty: there is no content yet, whatever the note says: it is replaced.
 
     Raises:
         UserError: the note says something else.
     """
     wanted = json.dumps(made_of)
-    if not claim.is_file():
+    if is_empty or not claim.is_file():
         with atomic_write(claim) as stream:
             stream.write(f"{wanted}\n")
     found = claim.read_text(encoding="utf-8", errors="replace").strip()

@@ -19,6 +19,11 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+def count_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @contextmanager
 def worker_processes(jobs: int, *, killed: str) -> Iterator[Executor]:
     """Processes that take over calls; on leaving the block no call is started any more, running ones are waited for.

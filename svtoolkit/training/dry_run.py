@@ -40,7 +40,7 @@ def dry_run(config: TrainConfig) -> RunForecast:
     """
     devices = config.trainer.devices
     check_settings(config, devices)
-    device = choose_device(config.trainer.device)
+    device = choose_device(config.trainer.device, "trainer.device")
     autocast(device, config.trainer.precision)  # refuses what the device cannot do
     seed_everything(config)
     share = share_of(config.trainer.batch_size, devices)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,22 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from svtoolkit.config import TrainConfig
 from svtoolkit.crops.crop import CropBatch
-from svtoolkit.crops.loader import load_crops
+from svtoolkit.crops.loader import load_crops, workers_of
 from svtoolkit.crops.sampler import BatchSampler, share_of
 from svtoolkit.crops.training_data import TrainingData
 from svtoolkit.device import autocast, choose_device
 from svtoolkit.distributed.world import ALONE, World
+from svtoolkit.errors import UserError
 from svtoolkit.models.front_ends import front_end_of
 from svtoolkit.planning.micro_batch import predict_micro_batch
-from svtoolkit.runs.exp_dir import CHECKPOINTS, LOGS, alone_in, find_state, open_history, write_config
+from svtoolkit.runs.exp_dir import CHECKPOINTS, LOGS, alone_in, check_run, open_history, set_aside_after, write_config
+from svtoolkit.runs.full_state import read_states
+from svtoolkit.training.bad_utterances import BadUtterances
 from svtoolkit.training.fitting import explain_oom_at_start, fit_micro_batch, gpu_memory_bytes, oom_error, try_pass
 from svtoolkit.training.initialisation import read_start, speakers_digest
 from svtoolkit.training.loop import TrainingLoop
 from svtoolkit.training.run_schedule import build_run_schedule
+from svtoolkit.training.run_state import UnfitStateError, check_state
 from svtoolkit.training.run_summary import log_run, name_utterances
 from svtoolkit.training.settings import check_settings, micro_batch_of
 from svtoolkit.training.setup import seed_everything, trainable_with_weights
@@ -49,19 +54,15 @@ def train(config: TrainConfig, world: World = ALONE) -> int | None:
     check_settings(config, world.size)
     logs = Path(config.exp_dir) / LOGS
     with alone_in(logs) if world.is_first else nullcontext(), logging_redirect_tqdm([logging.getLogger()]):
-        state = _find_state(config, world)
-        seed_everything(config, world)
+        _check_run(config, world)
         with explain_oom_at_start(config):
-            experiment = Experiment(config, world, state)
-            if state is not None:
-                experiment.loop.restore(state)
+            experiment = _resume(config, world) or _build(config, world, None)
         loop = experiment.loop
-        if state is not None:
+        if loop.finished_steps:
             if loop.is_finished:
                 log.info("finished already after step %d: there is nothing left to do", loop.finished_steps)
                 return None
             log.info("resuming after step %d of %d", loop.finished_steps, loop.schedule.total_steps)
-        del state  # of a large head it is gigabytes
         history = open_history(logs, resume_step=loop.finished_steps) if world.is_first else None
         batches = experiment.batches()
         try:
@@ -89,10 +90,25 @@ class Experiment:
         self.config = config
         self.world = world
         settings = config.trainer
-        self.device = choose_device(settings.device) if world.size == 1 else world.device
+        self.device = choose_device(settings.device, "trainer.device") if world.size == 1 else world.device
         autocast(self.device, settings.precision)  # refuses an unknown precision before any work
         start = read_start(config) if state is None else None
         self.data = TrainingData(config)
+        self.bad_utterances = BadUtterances(
+            Path(config.exp_dir),
+            self.data.utterances,
+            config.data.max_bad,
+            is_resumed=state is not None,
+            writes=world.is_first,
+        )
+        self.bad_utterances.add(self.data.bad_files)
+        classes = self.data.training_set.num_classes
+        of_these_data = state is not None and state["facts"]["fingerprint"] == self.data.fingerprint()
+        if state is not None and of_these_data and len(state["head"]["weight"]) < classes:
+            raise UnfitStateError(
+                f"the saved state does not fit this run: its head has {len(state['head']['weight'])} classes, the data "
+                f"have {classes}; use another exp_dir"
+            )
         self.sampler = self._build_sampler(state)
         self.schedule = build_run_schedule(config, self.sampler.steps_per_epoch)
         self.sampler.total_steps = self.schedule.total_steps
@@ -118,11 +134,12 @@ class Experiment:
             self.schedule,
             settings,
             Path(config.exp_dir) / CHECKPOINTS,
-            validate=build_validation(config, self.data, self.step) if world.is_first else None,
+            validate=self._build_validation() if world.is_first else None,
             validate_every=config.validation.every_epochs,
             name_utterances=lambda entries: name_utterances(self.data.training_set, entries),
             fingerprint=self.data.fingerprint(),
             speakers=speakers_digest(self.data.training_set),
+            report_bad=partial(self.bad_utterances.add_rows, self.data.training_set.utterances),
         )
         log_run(config, self.data, self.step, self.schedule, self.sampler.micro_batch, trainable.strategy)
 
@@ -132,9 +149,17 @@ class Experiment:
         return load_crops(
             self.data.crops(self.front_end),
             self.sampler,
-            num_workers=self.config.data.num_workers,
+            num_workers=workers_of(self.config.data.num_workers, self.world.local_size),
             pin_memory=self.device.type == "cuda",
         )
+
+    def _build_validation(self) -> Callable[[], dict[str, float]] | None:
+        """On held-out speakers whose audio or features are read once: what is bad shows before the first step."""
+        if self.data.held_out is None:
+            return None
+        validation, bad = build_validation(self.config, self.data.held_out, self.step, self.data.stored)
+        self.bad_utterances.add(bad)
+        return validation
 
     def _build_sampler(self, state: dict[str, Any] | None) -> BatchSampler:
         settings = self.config.trainer
@@ -175,12 +200,42 @@ class Experiment:
         self.step.accumulation *= configured // self.sampler.micro_batch
 
 
-def _find_state(config: TrainConfig, world: World) -> dict[str, Any] | None:
-    """The state to resume from; the first process sets damaged ones aside before the others look."""
+def _check_run(config: TrainConfig, world: World) -> None:
+    """Whether the run in exp_dir, if there is one, is this one; then config.yaml is that of this command."""
     if world.is_first:
-        state = find_state(config)
+        check_run(config)
         write_config(config)
         world.barrier()
-        return state
-    world.barrier()
-    return find_state(config)
+    else:
+        world.barrier()
+        check_run(config)
+
+
+def _resume(config: TrainConfig, world: World) -> Experiment | None:
+    """The experiment at its newest state that fits it; None where there is no state.
+
+    Raises:
+        UserError: there are states, and none can be read or fits.
+    """
+    unfit: list[tuple[Path, str]] = []
+    for path, state in read_states(Path(config.exp_dir) / CHECKPOINTS, check_state):
+        try:
+            experiment = _build(config, world, state)
+            experiment.loop.restore(state)
+        except UnfitStateError as error:
+            unfit.append((path, str(error)))
+            continue
+        for other, reason in unfit:
+            log.warning("%s is of another run (%s): falling back to the state before it", other, reason)
+        world.barrier()  # all have listed the states
+        if world.is_first:
+            set_aside_after(path)
+        return experiment
+    if unfit:
+        raise UserError(unfit[0][1])
+    return None
+
+
+def _build(config: TrainConfig, world: World, state: dict[str, Any] | None) -> Experiment:
+    seed_everything(config, world)
+    return Experiment(config, world, state)

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 import torch
 
 from svtoolkit.config import MemoryPredictionConfig, OptimConfig, TrainConfig
-from svtoolkit.device import autocast
+from svtoolkit.device import autocast, choose_device, half_precision
 from svtoolkit.distributed.world import ALONE, World
 from svtoolkit.errors import UserError
 from svtoolkit.memory import is_reversible
@@ -155,11 +155,12 @@ def _fits(attempt: Callable[[int], object], micro_batch: int, world: World) -> b
 def suggestions(config: TrainConfig, micro_batch: int, num_classes: int, world: World = ALONE) -> list[tuple[str, int]]:
     """What could be set to need less memory: words of the command line and the predicted peak in bytes."""
     step = step_of(config, micro_batch, num_classes, world.size)
-    return [(words, predict_memory(changed).whole.peak_bytes) for words, changed in _changes(step)]
+    half = half_precision(choose_device(config.trainer.device) if world.size == 1 else world.device)
+    return [(words, predict_memory(changed).whole.peak_bytes) for words, changed in _changes(step, half)]
 
 
-def _changes(step: MemoryPredictionConfig) -> Iterator[tuple[str, MemoryPredictionConfig]]:
-    """What makes a step smaller, one thing at a time."""
+def _changes(step: MemoryPredictionConfig, half: str) -> Iterator[tuple[str, MemoryPredictionConfig]]:
+    """What makes a step smaller, one thing at a time; ``half`` is the precision of 16 bits."""
     smaller = max(1, step.batch_size // 4)
     if smaller < step.batch_size:
         yield f"trainer.micro_batch={smaller}", replace(step, batch_size=smaller)
@@ -168,7 +169,7 @@ def _changes(step: MemoryPredictionConfig) -> Iterator[tuple[str, MemoryPredicti
     if is_reversible(network) and step.memory.strategy == "store":
         yield "memory=reversible", replace(step, memory=replace(step.memory, strategy="reversible"))
     if step.precision == "fp32":
-        yield "trainer.precision=bf16", replace(step, precision="bf16")
+        yield f"trainer.precision={half}", replace(step, precision=half)
     narrow = _with_8_bits(step.optim)
     if narrow is not None:
         yield f"optim={narrow.name}", replace(step, optim=narrow)

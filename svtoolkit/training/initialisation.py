@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
 from torch import Tensor, nn
 
 from svtoolkit.checkpoints.released import DESCRIPTION, read_released
@@ -18,6 +17,9 @@ from svtoolkit.errors import UserError
 from svtoolkit.losses import Head
 from svtoolkit.runs.exp_dir import CHECKPOINTS, CONFIG
 from svtoolkit.runs.full_state import load_latest_state
+from svtoolkit.system.plain_data import read_yaml
+from svtoolkit.system.regular_file import is_regular
+from svtoolkit.training.run_state import check_state
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +93,7 @@ def read_start(config: TrainConfig) -> Start | None:
             raise UserError(f"init_head is {config.init_head}, but init_from is null; say which run it is of")
         return None
     origin = Path(config.init_from)
-    is_run = (origin / CONFIG).is_file()
+    is_run = is_regular(origin / CONFIG)
     if config.init_head != "new" and not is_run:
         raise UserError(
             f"{origin}: init_head={config.init_head} needs the exp_dir of a run, whose state has the head; "
@@ -114,9 +116,10 @@ def choose_classes(start: Start, config: TrainConfig, training_set: TrainingSet)
         return start
     origin = Path(str(config.init_from))
     if start.speakers != speakers_digest(training_set):
+        held_out = config.validation.speakers
         raise UserError(
             f"{origin}: its head is of other training speakers than data.train={config.data.train} "
-            f"with validation.speakers={config.validation.speakers} and seed={config.seed}; "
+            f"with validation.speakers={'null' if held_out is None else held_out} and seed={config.seed}; "
             "give the same, or use init_head=new"
         )
     if config.init_head == "keep":
@@ -128,7 +131,7 @@ def choose_classes(start: Start, config: TrainConfig, training_set: TrainingSet)
 
 def _read_network(config: TrainConfig, origin: Path, is_run: bool) -> dict[str, Tensor]:
     folder = origin / "model" if is_run else origin
-    if not (folder / DESCRIPTION).is_file():
+    if not is_regular(folder / DESCRIPTION):
         what = "svt average makes it of the run" if is_run else "expected a released model or the exp_dir of a run"
         raise UserError(f"{folder / DESCRIPTION}: there is no such file; {what}; correct init_from")
     network, description = read_released(folder)
@@ -161,7 +164,7 @@ def _with_head(start: Start, config: TrainConfig, origin: Path) -> Start:
             f"data.speeds is {speeds}, and the head of {origin} was trained at {trained}; "
             "init_head=original_speakers keeps the classes of speed 1 alone: set data.speeds=[1.0]"
         )
-    found = load_latest_state(origin / CHECKPOINTS)
+    found = load_latest_state(origin / CHECKPOINTS, check_state)
     if found is None:
         raise UserError(f"{origin / CHECKPOINTS}: holds no state of the run; use init_head=new")
     state = found[1]
@@ -171,9 +174,9 @@ def _with_head(start: Start, config: TrainConfig, origin: Path) -> Start:
 def _speeds_of(origin: Path) -> list[float]:
     """Speeds that a run trains at, in the order of its classes."""
     try:
-        content = yaml.safe_load((origin / CONFIG).read_text(encoding="utf-8"))
+        content = read_yaml(origin / CONFIG)
         return [float(speed) for speed in content["data"]["speeds"]]
-    except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:  # of YAML, too
         raise UserError(
             f"{origin / CONFIG}: is not the configuration of a run, which says at what speeds its head was trained; "
             "restore it, or use init_head=new"

@@ -5,6 +5,9 @@ Numbers that cannot be are refused before torch is imported or a process started
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from pathlib import Path
+
 from svtoolkit.config import TrainConfig
 from svtoolkit.distributed.rank import rank_in_environment
 from svtoolkit.errors import UserError
@@ -27,10 +30,14 @@ def launch(config: TrainConfig) -> int | None:
             "leave trainer.devices out where torchrun starts the run"
         )
     check_settings(config, devices if rank is None else rank.size)
-    if rank is None and devices == 1:
-        from svtoolkit.training.experiment import train
+    from svtoolkit.runs.exp_dir import nothing_left_of_a_failed_start
 
-        return train(config)
-    from svtoolkit.training.processes import start_processes, train_as
+    is_first = rank is None or rank.rank == 0
+    with nothing_left_of_a_failed_start(Path(config.exp_dir)) if is_first else nullcontext():
+        if rank is None and devices == 1:
+            from svtoolkit.training.experiment import train
 
-    return start_processes(config) if rank is None else train_as(rank, config)
+            return train(config)
+        from svtoolkit.training.processes import start_processes, train_as
+
+        return start_processes(config) if rank is None else train_as(rank, config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,10 @@ from svtoolkit.runs.epoch_weights import drop_epoch_weights, save_epoch_weights
 from svtoolkit.runs.full_state import save_state
 from svtoolkit.runs.history import History
 from svtoolkit.system.signals import ASKING, StopRequest
+from svtoolkit.training.learning_check import LearningCheck
 from svtoolkit.training.meters import Meter
 from svtoolkit.training.run_schedule import RunSchedule
-from svtoolkit.training.run_state import collect_state, restore_state
+from svtoolkit.training.run_state import UnfitStateError, collect_state, restore_state
 from svtoolkit.training.step import OptimizerStep
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ class TrainingLoop:
         name_utterances: rows of the training set -> what to call them in a message.
         fingerprint: of the training data; a state of other data is refused.
         speakers: digest of the speakers that the classes stand for, kept with each state.
+        report_bad: given the utterances that gave no crop: row of the training set's utterances -> reason.
 
     Of several processes the first one validates and writes; history is given to it alone.
     """
@@ -58,6 +60,7 @@ class TrainingLoop:
     name_utterances: Callable[[list[int]], str]
     fingerprint: str
     speakers: str
+    report_bad: Callable[[Mapping[int, str]], object]
 
     def __post_init__(self) -> None:
         self.world = self.step.world
@@ -68,9 +71,13 @@ class TrainingLoop:
         self._saved_at = time.monotonic()
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Resume from a full state."""
+        """Resume from a full state.
+
+        Raises:
+            UnfitStateError: it is of other data, or of another network, head or optimizer.
+        """
         if state["facts"]["fingerprint"] != self.fingerprint:
-            raise UserError(
+            raise UnfitStateError(
                 f"{self.checkpoints}: the saved run was trained on other data (utterances, speakers or speeds differ); "
                 "restore the data directory, or start again in another exp_dir"
             )
@@ -86,6 +93,7 @@ class TrainingLoop:
     def run(self, batches: Iterator[CropBatch], history: History | None) -> int | None:
         """Train to the end of the schedule; returns the number of the signal that stopped it earlier, else None."""
         self._saved_at = time.monotonic()
+        self.learning = LearningCheck(self.schedule, self.step.head.num_classes, self.step.network.parameters())
         reset_peak(self.step.device)
         with StopRequest() as stop, self._bar() as bar:
             while not self.is_finished:
@@ -116,6 +124,8 @@ class TrainingLoop:
         result = self.step(batches)
         self.finished_steps += 1
         self.seconds += result.meter.seconds / self.world.size
+        if result.bad:
+            self.report_bad(result.bad)
         if result.nonfinite_entries:
             self._count_nonfinite(result.nonfinite_entries)
         else:
@@ -161,6 +171,7 @@ class TrainingLoop:
         record.update(peak_memory_bytes=peak_bytes(self.step.device), seconds=self.seconds)
         reset_peak(self.step.device)
         history.add(record)
+        self.learning.look(self.finished_steps, record)
         log.info("%s", _epoch_text(record, self.schedule.total_steps // self.schedule.steps_per_epoch))
         self._save_epoch_weights(epoch)
         keep = {"keep_last": self.settings.keep_last, "keep_best": self.settings.keep_best}

@@ -38,6 +38,7 @@ from svtoolkit.device import autocast, choose_device
 from svtoolkit.distributed.rank import RANK_VARIABLES, Rank, rank_in_environment
 from svtoolkit.distributed.world import process_group
 from svtoolkit.errors import UserError
+from svtoolkit.system.output import DiscreetFormatter
 from svtoolkit.system.processes import block_signals, end_with_parent
 from svtoolkit.system.signals import ASKING
 from svtoolkit.training.experiment import train
@@ -66,7 +67,7 @@ def device_of(name: str, rank: Rank) -> torch.device:
     Raises:
         UserError: a single GPU for several processes, or fewer GPUs than processes.
     """
-    device = choose_device(name)
+    device = choose_device(name, "trainer.device")
     if device.type == "cpu":
         return device
     if device.index is not None:
@@ -143,6 +144,8 @@ def _run_process(config: TrainConfig) -> int | None:
     end_with_parent()
     tqdm.set_lock(threading.RLock())  # its own would be a semaphore of the system, left behind where this is killed
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(DiscreetFormatter("%(message)s"))
     logging.getLogger("svtoolkit").setLevel(logging.INFO)
     try:
         rank = rank_in_environment()

@@ -13,6 +13,24 @@ from svtoolkit.errors import UserError
 from svtoolkit.training.meters import Meter
 from svtoolkit.training.step import OptimizerStep
 
+PARTS = ("network", "head", "optimizer", "scaler", "meters", "random", "facts")
+
+FACTS = {
+    "finished_steps": int, "seconds": float, "nonfinite_steps": int, "fingerprint": str, "micro_batch": int
+}  # fmt: skip
+"""Of the facts, what a run resumes by."""
+
+WORDS = {int: "a whole number of 0 or more", float: "a number of 0 or more", str: "text"}
+
+LARGEST = 2**53
+
+MOMENTS = {"momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"}
+"""State of torch's optimizers that has the shape of its parameter."""
+
+
+class UnfitStateError(UserError):
+    """A state that can be read and is none of this run."""
+
 
 def collect_state(step: OptimizerStep, meters: dict[str, Meter], **facts: Any) -> dict[str, Any]:
     """Network, head, optimizer, scaler, meters, random generators, and the facts given (numbers and strings).
@@ -30,25 +48,80 @@ def collect_state(step: OptimizerStep, meters: dict[str, Meter], **facts: Any) -
     }
 
 
+def check_state(state: Any) -> None:
+    """Refuse what has not the parts of a state of a run; whether they fit a run, ``restore_state`` finds out.
+
+    Raises:
+        UnfitStateError: names the part.
+    """
+    if not isinstance(state, dict):
+        raise UnfitStateError(f"found a {type(state).__name__}, expected the parts of a run")
+    for name in PARTS:
+        if not isinstance(state.get(name), dict):
+            raise UnfitStateError(f"its part {name!r} is {_kind(state, name)}, expected a mapping")
+    for name in ("network", "head"):
+        if not all(isinstance(tensor, torch.Tensor) for tensor in state[name].values()):
+            raise UnfitStateError(f"its part {name!r} holds something else than tensors")
+    weight = state["head"].get("weight")
+    if weight is None or weight.ndim != 2:
+        raise UnfitStateError("its part 'head' has no 'weight' of shape (classes, embedding_dim)")
+    for name, kind in FACTS.items():
+        value = state["facts"].get(name)
+        is_right = isinstance(value, int | float if kind is float else kind) and not isinstance(value, bool)
+        if not is_right or (not isinstance(value, str) and not 0 <= value < LARGEST):
+            raise UnfitStateError(f"its fact {name!r} is {_kind(state['facts'], name)}, expected {WORDS[kind]}")
+    for name, sums in state["meters"].items():
+        numbers = sums.values() if isinstance(sums, dict) else [None]
+        if not all(isinstance(number, int | float) for number in numbers):
+            raise UnfitStateError(f"its meter {name!r} holds something else than numbers")
+
+
 def restore_state(state: dict[str, Any], step: OptimizerStep, meters: dict[str, Meter]) -> dict[str, Any]:
     """The inverse of ``collect_state``; returns its facts.
 
     Raises:
-        UserError: the state is of another network, head or optimizer.
+        UnfitStateError: the state is of another network, head or optimizer.
     """
     try:
         step.network.load_state_dict(state["network"])
         step.head.load_state_dict(state["head"])
+        before = [dict(group) for group in step.optimizer.param_groups]
         step.head.load_optimizer_state(step.optimizer, state["optimizer"])
+        _check_optimizer(step.optimizer, before)
         step.scaler.load_state_dict(state["scaler"])
-    except (RuntimeError, ValueError, KeyError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise UserError(f"the saved state does not fit this run: {reason}; use another exp_dir") from error
-    for name, meter in meters.items():
-        for key, value in state["meters"][name].items():
-            setattr(meter, key, value)
-    _restore_random_state(state["random"])
+        restored = {name: Meter(**state["meters"][name]) for name in meters}
+        _restore_random_state(state["random"])
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # of a state that someone else made, torch may trip over anything
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise UnfitStateError(f"the saved state does not fit this run: {reason}; use another exp_dir") from error
+    for name, meter in restored.items():
+        meters[name].clear()
+        meters[name].add(meter)
     return state["facts"]
+
+
+def _check_optimizer(optimizer: torch.optim.Optimizer, before: list[dict[str, Any]]) -> None:
+    """What torch takes as it comes: numbers of another type, and moments of another shape than their parameter.
+
+    Raises:
+        ValueError: names them.
+    """
+    for group, own in zip(optimizer.param_groups, before, strict=True):
+        for key, value in own.items():
+            if isinstance(value, int | float) != isinstance(group.get(key), int | float):
+                raise ValueError(f"{key} of the optimizer is {group.get(key)!r:.40}, expected such as {value!r}")
+    is_torchs = type(optimizer).__module__.startswith("torch.optim.")  # the others check their state by themselves
+    for parameter, moments in optimizer.state.items() if is_torchs else ():
+        for key in MOMENTS & moments.keys():
+            if moments[key] is not None and moments[key].shape != parameter.shape:
+                shapes = f"{tuple(moments[key].shape)}, expected {tuple(parameter.shape)}"
+                raise ValueError(f"{key} of the optimizer has the shape {shapes}")
+
+
+def _kind(mapping: dict[str, Any], name: str) -> str:
+    return f"a {type(mapping[name]).__name__}" if name in mapping else "missing"
 
 
 def _random_state() -> dict[str, Any]:

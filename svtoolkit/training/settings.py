@@ -5,18 +5,17 @@ from __future__ import annotations
 from functools import reduce
 
 from svtoolkit.config import TrainConfig, TrainerConfig
+from svtoolkit.config.limits import check_limits
 from svtoolkit.crops.sampler import BatchSampler, share_of
 from svtoolkit.crops.stored_features import read_stored_features
 from svtoolkit.errors import UserError
-
-LARGEST_SEED = 2**32 - 1
-"""NumPy's legacy generator takes no larger one."""
 
 _SMALLEST = {
     "data.crop_frames": 1,
     "data.num_workers": 0,
     "data.shuffle_shards": 1,
     "validation.speakers": 0,
+    "validation.max_speakers": 2,
     "validation.every_epochs": 1,
     "trainer.devices": 1,
     "trainer.epochs": 1,
@@ -42,8 +41,11 @@ def check_settings(config: TrainConfig, processes: int = 1) -> None:
         value = reduce(getattr, key.split("."), config)
         if value is not None and value < smallest:  # type: ignore[operator]
             raise UserError(f"{key} is {value}, expected {smallest} or more")
-    if not 0 <= config.seed <= LARGEST_SEED:
-        raise UserError(f"seed is {config.seed}, expected a number from 0 to {LARGEST_SEED}")
+    check_limits(config)
+    if config.validation.speakers == 1:
+        raise UserError("validation.speakers is 1, expected 2 or more, whose trials can be drawn, or 0: no validation")
+    if not 0 <= config.data.max_bad <= 1:
+        raise UserError(f"data.max_bad is {config.data.max_bad}, expected a share of the utterances from 0 to 1")
     for key in ("loss.shard", "trainer.sync_batch_norm"):
         if processes == 1 and reduce(getattr, key.split("."), config):
             raise UserError(f"{key}=true needs several devices, and this run has one; leave it at false")

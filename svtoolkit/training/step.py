@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import KW_ONLY, InitVar, asdict, dataclass
+from dataclasses import KW_ONLY, InitVar, asdict, dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -29,10 +29,12 @@ class StepResult:
         meter: its sums over all processes.
         nonfinite_entries: rows of the training set that kept it from updating: those whose samples are not finite if
             there are any (BatchNorm hands their NaN on to the rest), else those of a loss or gradient that is not.
+        bad: utterances that gave no crop: row of the training set's utterances -> reason.
     """
 
     meter: Meter
     nonfinite_entries: list[int]
+    bad: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(eq=False, repr=False)
@@ -67,6 +69,7 @@ class OptimizerStep:
     def __call__(self, batches: Iterator[CropBatch]) -> StepResult:
         begin = time.perf_counter()
         meter, nonfinite, seen = Meter(), [], []
+        bad: list[tuple[int, str]] = []
         buffers = [buffer.clone() for buffer in self.network.buffers()]
         self.optimizer.zero_grad(set_to_none=True)
         for number in range(self.accumulation):
@@ -74,20 +77,23 @@ class OptimizerStep:
             batch = next(batches)
             meter.waiting += time.perf_counter() - asked
             seen += batch.entries.tolist()
+            bad += batch.bad.items()
             is_last = number + 1 == self.accumulation
             with nullcontext() if is_last else self.replicas.no_sync():
                 losses = self._add_gradient(batch.to(self.device), meter)
             nonfinite += _nonfinite_entries(batch, losses.cpu())
-        totals = self.world.all_reduce_sum({**asdict(meter), "nonfinite": len(nonfinite)})
+        totals = self.world.all_reduce_sum({**asdict(meter), "nonfinite": len(nonfinite), "bad": len(bad)})
         is_skipped = totals["nonfinite"] > 0
         if not is_skipped and not self._update():
             is_skipped, nonfinite = True, seen
         if is_skipped:
             nonfinite = self.world.all_gather(nonfinite)
             self._restore(buffers)
+        if totals["bad"]:
+            bad = self.world.all_gather(bad)
         meter = Meter.of(totals)
         meter.seconds = self.world.size * (time.perf_counter() - begin)
-        return StepResult(meter, nonfinite)
+        return StepResult(meter, nonfinite, dict(bad))
 
     def _add_gradient(self, batch: CropBatch, meter: Meter) -> Tensor:
         """Forward, loss, backward of a micro-batch; returns its losses, (micro_batch,)."""

@@ -66,7 +66,7 @@ def test_channel(tmp_path):
         piece = read_audio(path, sample_rate=RATE, start=0.01, duration=0.02, channel=channel)
         np.testing.assert_array_equal(piece, both[160:480, channel])
         assert piece.flags.c_contiguous
-    with pytest.raises(UserError, match=r"2 channels, expected one; choose one with data.channel=0"):
+    with pytest.raises(UserError, match=r"2 channels, expected one; choose one with channel=0"):
         read_audio(path, sample_rate=RATE)
     for channel in (2, -1):
         with pytest.raises(UserError, match=f"there is no channel {channel}, the file has 2"):
@@ -75,8 +75,10 @@ def test_channel(tmp_path):
 
 def test_other_rate_is_refused_or_converted(tmp_path):
     path = write_noise(tmp_path / "narrow.wav", 8000, rate=8000)
-    with pytest.raises(UserError, match="sample rate is 8000 Hz, expected 16000 Hz; convert the corpus"):
+    with pytest.raises(UserError, match="sample rate is 8000 Hz, expected 16000 Hz; allow resample=true, or"):
         read_audio(path, sample_rate=RATE)
+    with pytest.raises(UserError, match=r"; set features\.sample_rate=8000 where all have it, allow data\.resample"):
+        read_audio(path, sample_rate=RATE, keys="data.")
     converted = read_audio(path, sample_rate=RATE, start=0.25, duration=0.5, resample=True)
     assert len(converted) == RATE // 2
     samples, _ = soundfile.read(path, dtype="float32")

@@ -130,7 +130,7 @@ def test_two_channels_stay_apart(tmp_path):
     for channel in (0, 1):
         assert signal_to_noise(both[:, channel], decoded[:, channel]) > 15
         np.testing.assert_array_equal(read_audio(path, sample_rate=RATE, channel=channel), decoded[:, channel])
-    with pytest.raises(UserError, match=r"2 channels, expected one; choose one with data.channel=0"):
+    with pytest.raises(UserError, match=r"2 channels, expected one; choose one with channel=0"):
         read_audio(path, sample_rate=RATE)
 
 

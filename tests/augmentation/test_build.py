@@ -183,7 +183,7 @@ def test_categories_that_the_library_lacks_are_refused(tmp_path):
         augmenter_of(library)
     assert str(caught.value) == (
         "augment.music_weight is 1, but augment.noise holds 0 utterances of the category 'music', expected 1 or more; "
-        "add some or set augment.music_weight=0"
+        "add some or set augment.music_weight=0 augment.babble_weight=0"
     )
     with pytest.raises(UserError, match=r"augment\.babble_weight is 1, .* 2 utterances of the category 'speech'"):
         augmenter_of(library, music_weight=0)

@@ -14,6 +14,9 @@ from hypothesis import strategies as st
 
 from benchmarks import memory, memory_cuda, training_step
 from benchmarks.training_step import CHECKPOINT, REVERSIBLE, STORE
+from svtoolkit.config import ModelConfig
+from svtoolkit.models.registry import NETWORKS
+from svtoolkit.registry import Row
 
 torch.set_num_threads(1)
 
@@ -47,6 +50,15 @@ class StandIn:
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     return StandIn(monkeypatch)
+
+
+@pytest.fixture
+def small_revnet(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Name of a reversible network with one coupling a stage."""
+    arguments = {"kind": "II", "block": "basic", "channels": (8, 8, 16, 16), "blocks": (1, 1, 1, 1)}
+    row = Row("svtoolkit.models.revnet:build_revnet", ModelConfig, arguments | {"stem_stride": (4, 1)}, "RevNet")
+    monkeypatch.setitem(NETWORKS.rows, "revnet_small", row)
+    return "revnet_small"
 
 
 def test_the_peak_of_the_allocator_becomes_memory_per_utterance(gpu: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,8 +138,10 @@ def test_the_line_through_two_peaks_foretells_the_batch(gpu: StandIn) -> None:
     assert memory_cuda.predicted_batch(lambda size: gpu.allocate(12 * 10**9 + size), 11e9, CPU) == 1
 
 
-def test_time_by_precision_and_what_does_not_fit(gpu: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = memory_cuda.step_times("revnet_tiny", 1, CPU, batch_size=2, frames=16)
+def test_time_by_precision_and_what_does_not_fit(
+    gpu: StandIn, small_revnet: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = memory_cuda.step_times(small_revnet, 1, CPU, batch_size=2, frames=16)
     for precision in ("fp32", "fp16"):
         assert found["by_precision"][precision]["strategies"].keys() == {STORE, CHECKPOINT, REVERSIBLE}
         assert found["by_precision"][precision]["strategies"][REVERSIBLE]["ratio_fastest"] > 0
@@ -136,23 +150,23 @@ def test_time_by_precision_and_what_does_not_fit(gpu: StandIn, monkeypatch: pyte
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(memory_cuda, "compare_strategies", too_large)
-    assert memory_cuda.step_times("revnet_tiny", 1, CPU)["by_precision"] == {"fp32": None, "fp16": None}
+    assert memory_cuda.step_times(small_revnet, 1, CPU)["by_precision"] == {"fp32": None, "fp16": None}
 
 
-def test_gradients_are_equal_bit_for_bit_in_every_setting() -> None:
+def test_gradients_are_equal_bit_for_bit_in_every_setting(small_revnet: str) -> None:
     before = (torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32)
-    rows = memory_cuda.bit_equality("revnet_tiny", CPU, frames=8, batch_size=2)["settings"]
+    rows = memory_cuda.bit_equality(small_revnet, CPU, frames=8, batch_size=2)["settings"]
     assert len({tuple(row[key] for key in ("precision", *memory_cuda.SWITCHES)) for row in rows}) == len(rows) == 32
     assert all(row["equal"] and row["stored_repeats_itself"] and row["relative_difference"] == 0 for row in rows)
     cudnn = torch.backends.cudnn
     assert (cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32) == before
 
 
-def test_gradients_that_differ_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_that_differ_are_seen(small_revnet: str, monkeypatch: pytest.MonkeyPatch) -> None:
     without = training_step.set_strategy
     monkeypatch.setattr(memory_cuda, "set_strategy", lambda network, strategy: without(network, strategy, exact=False))
     monkeypatch.setattr(memory_cuda, "PRECISIONS", ("fp32",))
-    rows = memory_cuda.bit_equality("revnet_tiny", CPU, frames=8, batch_size=2)["settings"]
+    rows = memory_cuda.bit_equality(small_revnet, CPU, frames=8, batch_size=2)["settings"]
     assert not any(row["equal"] for row in rows)
     assert all(0 < row["relative_difference"] < 1e-2 and row["stored_repeats_itself"] for row in rows)
 

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-import safetensors.torch
 import torch
 import yaml
 
@@ -104,7 +103,7 @@ def test_weights_of_any_memory_layout_are_written(tmp_path):
 
 def test_the_files_are_plain_data(folder):
     content = yaml.safe_load((folder / "model.yaml").read_text())
-    assert list(content) == ["format", "model", "features", "training", "verification"]
+    assert list(content) == ["format", "model", "features", "training", "verification", "weights_sha256"]
     assert content["format"] == 1
     assert content["model"] == MODEL
     assert content["features"] == asdict(a_description().features)
@@ -334,7 +333,7 @@ def test_weights_of_another_network(folder, change, message):
     weights = {name: tensor.clone() for name, tensor in a_network().state_dict().items()}
     change(weights)
     path = folder / "model.safetensors"
-    safetensors.torch.save_file(weights, path)
+    write_released(folder, weights, a_description())
     found = refusal(folder)
     assert found.startswith(f"{path}: weights do not fit the network of model.yaml: ")
     assert message in found
@@ -344,3 +343,40 @@ def test_weights_of_another_network(folder, change, message):
 def test_other_sizes_in_the_description_do_not_fit_the_weights(folder):
     edit(folder, lambda content: content["model"].update(embedding_dim=16))
     assert "size mismatch for embedding.weight" in refusal(folder)
+
+
+def flip_a_bit(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-20] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_flipped_bit_of_the_weights_is_noticed(folder):
+    flip_a_bit(folder)
+    message = refusal(folder)
+    assert message.startswith(f"{folder / 'model.safetensors'}: has the SHA-256 ")
+    assert message.endswith("copy both files again, or re-create them with `svt average`")
+
+
+def test_a_threshold_that_is_stored_later_keeps_the_checksum(folder):
+    description = read_description(folder)
+    description.verification = {"threshold": 0.5}
+    write_description(folder, description)
+    assert read_released(folder)[1].verification == {"threshold": 0.5}
+    flip_a_bit(folder)
+    assert "has the SHA-256" in refusal(folder)
+
+
+def test_models_without_a_checksum_load(folder):
+    edit(folder, lambda content: content.pop("weights_sha256"))
+    flip_a_bit(folder)
+    assert read_released(folder)[1].weights_sha256 is None
+    write_description(folder, read_description(folder))
+    assert "weights_sha256" not in (folder / "model.yaml").read_text()
+
+
+@pytest.mark.parametrize("value", ["abc", 3, ["a"], "g" * 64])
+def test_a_checksum_that_is_none(folder, value):
+    edit(folder, lambda content: content.update(weights_sha256=value))
+    assert "weights_sha256 is" in refusal(folder)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import zipfile
 
 import pytest
 
@@ -59,3 +61,52 @@ def test_a_damaged_archive_among_them(tmp_path, capsys):
 def test_mistakes(words, message, tmp_path, capsys):
     assert main(["archives", *(word.format(tmp_path=tmp_path) for word in words)]) == 1
     assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {message.format(tmp_path=tmp_path)}")
+
+
+def test_archives_are_unpacked_once_they_are_whole(tmp_path, monkeypatch, capsys):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("RIRS_NOISES/a.wav", b"sound")
+    path = tmp_path / "downloads" / "rirs_noises.zip"
+    path.parent.mkdir()
+    path.write_bytes(content.getvalue())
+    words = ["archives", str(path.parent), "unpack=" + str(tmp_path / "out"), "corpora=[rirs]"]
+
+    def listed(md5):
+        table = (Archive("rirs_noises.zip", md5, PAGE),)
+        monkeypatch.setattr(archives, "ARCHIVES", table)
+        monkeypatch.setattr(command, "ARCHIVES", table)
+
+    listed("0" * 32)
+    assert main(words) == 1
+    assert "error: 1 of 1 archives are not as they were published" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "rirs").exists()
+    listed(hashlib.md5(content.getvalue()).hexdigest())
+    assert main(words) == 0
+    captured = capsys.readouterr().out
+    assert f"{path}: whole" in captured
+    assert f"{tmp_path}/out: rirs unpacked" in captured
+    assert (tmp_path / "out" / "rirs" / "RIRS_NOISES" / "a.wav").read_bytes() == b"sound"
+    assert main(words) == 0
+    assert "whole" not in capsys.readouterr().out, "it was read again"
+    listed("0" * 32)
+    words[2] += "2"
+    assert main([*words, "check=false"]) == 0
+    assert (tmp_path / "out2" / "rirs" / "RIRS_NOISES" / "a.wav").is_file()
+    assert main(words) == 1, "what was unpacked unchecked does not pass for whole"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["check=false"], "check and limit_speakers are for unpack=FOLDER; give it, or leave them out"),
+        (["limit_speakers=3"], "check and limit_speakers are for unpack=FOLDER"),
+        (["unpack=x", "corpora=[]"], "corpora is empty, expected what to unpack, such as corpora=[vox1,vox2]"),
+        (["unpack=x", "corpora=[musan]"], "{tmp_path}: lacks musan.tar.gz of musan; download them"),
+    ],
+)
+def test_mistakes_of_unpacking(words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["archives", str(tmp_path), *words]) == 1
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {message.format(tmp_path=tmp_path)}")
+    assert not list(tmp_path.iterdir())

@@ -21,7 +21,9 @@ def copied_run(tmp_path: Path, exp_dir: Path) -> Path:
 def test_the_mean_of_the_last_epochs_is_released(tmp_path, exp_dir, capsys):
     out = tmp_path / "released"
     assert main(["average", str(exp_dir), "num=2", "--out", str(out)]) == 0
-    assert capsys.readouterr().out == f"averaged epochs 1, 2 -> {out}\n"
+    averaged, following = capsys.readouterr().out.splitlines()
+    assert averaged == f"averaged epochs 1, 2 -> {out}"
+    assert following.startswith(f"next: svt embed --model {out} --data EVAL_DIR --out ")
     weights = load_epoch_weights(out / "model.safetensors")
     first, second = (load_epoch_weights(weights_path(exp_dir / "checkpoints", epoch)) for epoch in (1, 2))
     name = "embedding.weight"

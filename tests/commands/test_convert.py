@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -43,6 +44,53 @@ def test_the_command_is_kept_with_the_data(source, tmp_path):
     assert record["command"] == f"svt convert source={source} out={tmp_path}/out format=wav"
     assert (record["source"], record["sample_rate"]) == (str(source), 16000)
     assert soundfile.info(tmp_path / "out" / "audio" / "s00" / "s00-0.wav").samplerate == 16000
+
+
+def test_piped_commands_run_where_they_are_asked_for(source, tmp_path, capsys):
+    """Whole recordings and segments, as the message says that refuses them."""
+    plain = source / "wav" / "s00" / "s00-0.wav"
+    lines = (source / "wav.scp").read_text().splitlines()
+    ran = tmp_path / "ran"
+    lines[0] = f"s00-0 touch '{ran}'; cat {plain.relative_to(tmp_path)} |"
+    (source / "wav.scp").write_text("".join(f"{line}\n" for line in lines))
+    for words in (["convert", f"source={source}", f"out={tmp_path}/out"], ["validate", str(source)]):
+        assert main([*words, f"root={tmp_path}"]) == 1
+        error = capsys.readouterr().err
+        assert "commands of a list are never run unasked, since they may do anything; if you trust them, `svt " in error
+        assert not ran.exists()
+    command = shlex.split(error.split("`")[1])
+    assert main(command[1:]) == 0
+    assert ran.exists()
+    made = KaldiDir.read(f"{source}_files")
+    assert len(made.utt2spk) == 6
+    assert soundfile.info(made.wav_scp["s00-0"]).frames == 2 * soundfile.info(plain).frames
+    assert main(["validate", f"{source}_files"]) == 0
+
+
+def test_a_piped_command_that_fails_is_a_bad_file(source, tmp_path, capsys):
+    lines = (source / "wav.scp").read_text().splitlines()
+    (source / "wav.scp").write_text("".join(f"{line}\n" for line in ["s00-0 false |", *lines[1:]]))
+    words = ["convert", f"source={source}", f"out={tmp_path}/out", "run_pipes=true"]
+    assert main([*words, "max_bad=0"]) == 1
+    assert "'false |': failed with status 1; correct it" in capsys.readouterr().err
+    assert main([*words, "max_bad=0.2"]) == 0
+    assert len(KaldiDir.read(tmp_path / "out").utt2spk) == 5
+
+
+def test_segments_of_a_piped_recording(tmp_path):
+    recording = tmp_path / "r.wav"
+    soundfile.write(recording, voice(1, 1, 1.0), RATE)
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "wav.scp").write_text(f"r cat '{recording}' |\n")
+    (data / "segments").write_text("a-1 r 0.0 0.25\na-2 r 0.5 -1\n")
+    (data / "utt2spk").write_text("a-1 a\na-2 a\n")
+    words = ["convert", f"source={data}", f"out={tmp_path}/out", "run_pipes=true", f"sample_rate={RATE}", "format=wav"]
+    assert main(words) == 0
+    whole, _ = soundfile.read(recording, dtype="int16")
+    for name, stretch in (("a-1", whole[: RATE // 4]), ("a-2", whole[RATE // 2 :])):
+        found, _ = soundfile.read(tmp_path / "out" / "audio" / "a" / f"{name}.wav", dtype="int16")
+        assert found.tolist() == stretch.tolist()
 
 
 def test_voxceleb2_from_m4a_to_a_directory_that_can_be_trained_on(tmp_path, capsys):

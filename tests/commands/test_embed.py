@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -8,10 +9,12 @@ import numpy as np
 import pytest
 import soundfile
 import yaml
-from command_material import RATE, voice, write_data
+from command_material import RATE, voice, write_data, write_model
 
 from svtoolkit import load_model
 from svtoolkit.cli import main
+from svtoolkit.scoring import embedding_parts
+from svtoolkit.scoring.forward import BoundedForward
 
 
 def embed(model: Path, data: Path, out: Path, *words: str) -> int:
@@ -55,6 +58,20 @@ def test_one_unreadable_file_costs_its_own_embedding_alone(tmp_path, model, caps
     assert list(yaml.safe_load((tmp_path / "e.yaml").read_text())["failures"]) == ["s01-1"]
 
 
+def test_some_may_have_none_where_that_is_said(tmp_path, model, capsys):
+    data = write_data(tmp_path / "data", range(2), 3)
+    for name in ("s01-1", "s01-2"):
+        (data / "wav" / "s01" / f"{name}.wav").write_bytes(b"no audio")
+    assert embed(model, data, tmp_path / "e", "max_bad=0.1") == 1
+    expected = "error: 2 of 6 utterances have no embedding; with max_bad=0.1 1 may have none"
+    assert capsys.readouterr().err.splitlines()[-1] == expected
+    assert embed(model, data, tmp_path / "e", "max_bad=0.4") == 0
+    errors = capsys.readouterr().err
+    assert "failed: s01-2: " in errors
+    assert "error" not in errors
+    assert len(kaldiio.load_scp(f"{tmp_path}/e.scp")) == 4
+
+
 def test_nothing_is_written_where_nothing_can_be_read(tmp_path, model, capsys):
     data = write_data(tmp_path / "data", range(1), 2)
     for path in (data / "wav").rglob("*.wav"):
@@ -87,6 +104,8 @@ def test_relative_paths_are_taken_from_root(tmp_path, model, monkeypatch):
         ("threads=0", "threads is 0, expected 1 or more, or null"),
         ("device=tpu", "device is 'tpu', expected auto, cpu, cuda or cuda:N"),
         ("precision=int8", "precision is 'int8', expected one of fp32, bf16, fp16"),
+        ("max_bad=2", "max_bad is 2.0, expected a share of the utterances from 0 to 1"),
+        ("batch_seconds=0.5", "batch_seconds is 0.5, expected 1 second of audio or more"),
         ("batch_size=0", "found batch_size=0 num_workers=1, expected at least 1 and 0"),
         ("model=/nowhere", "/nowhere/model.yaml: there is no such file; expected a released model"),
         ("data=/nowhere", "/nowhere"),
@@ -97,3 +116,125 @@ def test_options_that_cannot_be(tmp_path, model, eval_data, capsys, word, messag
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith(f"error: {message}")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Sizes of the batches, every one of which is recorded by itself."""
+    monkeypatch.setattr(embedding_parts, "SECONDS", 0.0)
+    sizes = []
+    forward = BoundedForward.__call__
+
+    def count(self, waveforms):
+        sizes.append(len(waveforms))
+        return forward(self, waveforms)
+
+    monkeypatch.setattr(BoundedForward, "__call__", count)
+    return sizes
+
+
+def embed_until_killed(at: int, *arguments) -> None:
+    """In a process of its own that is gone in the middle of its batch of that number."""
+    child = os.fork()
+    if child == 0:
+        forward, done = BoundedForward.__call__, []
+
+        def die(self, waveforms):
+            done.append(waveforms)
+            if len(done) == at:
+                os._exit(9)
+            return forward(self, waveforms)
+
+        BoundedForward.__call__ = die
+        try:
+            embed(*arguments)
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
+def results(out: Path) -> dict[str, bytes]:
+    return {end: Path(f"{out}.{end}").read_bytes().replace(os.fsencode(out.parent), b"") for end in ("ark", "scp")}
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_killed_and_run_again_it_goes_on_to_the_same_bytes(tmp_path, model, eval_data, calls, capsys, torn):
+    assert embed(model, eval_data, tmp_path / "whole" / "e", "batch_size=3") == 0
+    assert calls == [3, 3, 2, 3, 3, 2]
+    out = tmp_path / "e"
+    embed_until_killed(4, model, eval_data, out, "batch_size=3")
+    assert not list(tmp_path.glob("e.[asy]*"))
+    [journal] = tmp_path.glob("e.parts/*/journal.jsonl")
+    if torn:
+        with journal.open("ab") as stream, (journal.parent / "vectors.f32").open("ab") as vectors:
+            stream.write(b'{"rows": [5, 6')
+            vectors.write(b"\0\1\2" * 31)
+    calls.clear()
+    capsys.readouterr()
+    assert embed(model, eval_data, out, "batch_size=3") == 0
+    assert calls == [3, 3, 2]
+    assert results(out) == results(tmp_path / "whole" / "e")
+    captured = capsys.readouterr()
+    assert "resuming: 8 of 16 utterances are embedded already" in captured.out
+    assert "16/16" in captured.err
+    assert not (tmp_path / "e.parts").exists()
+
+
+def test_parts_that_lost_their_vectors_are_made_again(tmp_path, model, eval_data, calls, caplog):
+    assert embed(model, eval_data, tmp_path / "whole" / "e", "batch_size=3") == 0
+    embed_until_killed(4, model, eval_data, tmp_path / "e", "batch_size=3")
+    [vectors] = tmp_path.glob("e.parts/*/vectors.f32")
+    os.truncate(vectors, vectors.stat().st_size - 4)
+    calls.clear()
+    assert embed(model, eval_data, tmp_path / "e", "batch_size=3") == 0
+    assert sum(calls) == 16
+    assert results(tmp_path / "e") == results(tmp_path / "whole" / "e")
+    assert any("holds fewer vectors than" in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize("change", ["model", "data", "batch_size=2"])
+def test_parts_of_something_else_are_not_mixed_in(tmp_path, model, eval_data, calls, change):
+    out = tmp_path / "e"
+    embed_until_killed(4, model, eval_data, out, "batch_size=3")
+    other, data, words = model, eval_data, ["batch_size=3"]
+    if change == "model":
+        other = write_model(tmp_path / "other", seed=5)
+    elif change == "data":
+        data = write_data(tmp_path / "data", range(20, 24))
+    else:
+        words = [change]
+    assert embed(other, data, tmp_path / "alone" / "e", *words) == 0
+    calls.clear()
+    assert embed(other, data, out, *words) == 0
+    assert sum(calls) == 16
+    assert results(out) == results(tmp_path / "alone" / "e")
+    assert not (tmp_path / "e.parts").exists()
+
+
+def test_audio_that_was_changed_since_is_embedded_again_and_what_failed_is_tried_again(tmp_path, model, calls):
+    data = write_data(tmp_path / "data", range(2), 4)
+    changed, broken = data / "wav" / "s00" / "s00-1.wav", data / "wav" / "s01" / "s01-3.wav"
+    whole = broken.read_bytes()
+    broken.write_bytes(b"no audio")
+    out = tmp_path / "e"
+    embed_until_killed(4, model, data, out, "batch_size=1")
+    broken.write_bytes(whole)
+    soundfile.write(changed, voice(7, 7, 0.95), RATE)
+    os.utime(changed, (2**32, 2**32))
+    calls.clear()
+    assert embed(model, data, out, "batch_size=1") == 0
+    assert sum(calls) == 8 - 3 + 1
+    assert embed(model, data, tmp_path / "alone" / "e", "batch_size=1") == 0
+    assert results(out) == results(tmp_path / "alone" / "e")
+
+
+def test_the_files_do_not_depend_on_the_batches_but_for_rounding(tmp_path, model, eval_data):
+    for name, words in {"a": ["batch_size=1"], "b": ["batch_seconds=2"], "c": []}.items():
+        assert embed(model, eval_data, tmp_path / name, *words) == 0
+    one, *others = (
+        [kaldiio.load_scp(f"{tmp_path}/{name}.scp"), (tmp_path / f"{name}.scp").read_text()] for name in "abc"
+    )
+    for vectors, text in others:
+        assert re.sub(r"/[bc]\.ark", "/a.ark", text) == one[1]
+        for name in one[0]:
+            np.testing.assert_allclose(vectors[name], one[0][name], rtol=1e-4, atol=1e-6)

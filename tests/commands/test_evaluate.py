@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import yaml
 
+from svtoolkit import load_model
 from svtoolkit.cli import main
 from svtoolkit.data.trials import hash_trials
+from svtoolkit.scoring.calibration import Calibration
 
 TRIALS = """\
 a1 a2 target
@@ -62,7 +64,34 @@ def test_the_result_is_written_beside_the_scores_and_said(scored, capsys):
     assert 0 < result["min_cllr"] < result["cllr"]
     out = capsys.readouterr().out
     assert out.startswith("set, scores: EER 25.00 %, minDCF(0.01) 0.2500, minDCF(0.05) 0.2500, Cllr ")
-    assert out.endswith(f"threshold {result['eer_threshold']:.4f}, 8 trials, 0 missing\n")
+    assert f"threshold {result['eer_threshold']:.4f}, 8 trials, 0 missing\n" in out
+
+
+def test_scores_that_say_nothing_are_spoken_of(scored, capsys):
+    lines = (scored / "scores").read_text().splitlines()
+    (scored / "scores").write_text("".join(f"{line.rsplit(' ', 1)[0]} 0.5\n" for line in lines))
+    assert evaluate(scored) == 0
+    assert (
+        "set, scores: an EER of 50.00 % is chance: the scores say nothing of the speakers;" in capsys.readouterr().out
+    )
+
+
+def test_score_files_with_labels_and_lists_with_digits(scored):
+    """As WeSpeaker writes them."""
+    assert evaluate(scored) == 0
+    plain = result_of(scored / "scores.json")
+    labels = [line.split()[2] for line in TRIALS.splitlines()]
+    lines = (scored / "scores").read_text().splitlines()
+    (scored / "scores").write_text("".join(f"{line} {label}\n" for line, label in zip(lines, labels, strict=True)))
+    pairs = [line.rsplit(" ", 1)[0] for line in TRIALS.splitlines()]
+    digits = [int(label == "target") for label in labels]
+    (scored / "trials").write_text("".join(f"{digit} {pair}\n" for digit, pair in zip(digits, pairs, strict=True)))
+    assert evaluate(scored) == 0
+    other = result_of(scored / "scores.json")
+    changed = {"trials_sha256", "scores_sha256"}
+    assert {key: value for key, value in other.items() if key not in changed} == {
+        key: value for key, value in plain.items() if key not in changed
+    }
 
 
 def test_where_it_comes_from(scored):
@@ -155,3 +184,79 @@ def test_a_damaged_settings_file_is_left_out_and_spoken_of(scored, capsys):
     assert evaluate(scored) == 0
     assert result_of(scored / "scores.json")["scores"] == "scores"
     assert f"{scored}/scores.yaml: is no YAML mapping and is left out" in capsys.readouterr().out
+
+
+# ---- the operating point and what is stored of it ----
+
+
+def test_without_a_rate_the_operating_point_is_that_of_equal_errors(scored):
+    assert evaluate(scored) == 0
+    result = result_of(scored / "scores.json")
+    # of the targets 0.4 is below, of the non-targets 0.5 is at or above each threshold from 0.4 to 0.5
+    assert result["operating_point"] == {
+        "name": "eer", "threshold": result["eer_threshold"], "p_miss": 0.25, "p_fa": 0.25
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("fa_rate", "threshold", "p_miss", "p_fa"), [(0.25, 0.4, 0.0, 0.25), (0.4, 0.4, 0.0, 0.25)])
+def test_the_operating_point_of_a_false_alarm_rate(scored, capsys, fa_rate, threshold, p_miss, p_fa):
+    assert evaluate(scored, f"fa_rate={fa_rate}") == 0
+    result = result_of(scored / "scores.json")
+    assert result["operating_point"] == {
+        "name": f"fa_rate={fa_rate}", "threshold": threshold, "p_miss": p_miss, "p_fa": p_fa
+    }  # fmt: skip
+    out = capsys.readouterr().out
+    assert f"fa_rate={fa_rate} at threshold 0.4000: misses 0.00 %, false alarms 25 %" in out
+    assert "with fewer than 30 the rate on other trials may be another" in out
+
+
+@pytest.mark.parametrize(
+    ("fa_rate", "message"),
+    [
+        (
+            0.1,
+            "fa_rate=0.1 is less than one of the 4 non-target trials; expected a list of 300 or more",
+        ),
+        (0, "fa_rate is 0; expected a share between 0 and 1, such as 0.01"),
+        (1.5, "fa_rate is 1.5; expected a share between 0 and 1"),
+    ],
+)
+def test_a_rate_that_the_trials_cannot_show(scored, capsys, fa_rate, message):
+    assert evaluate(scored, f"fa_rate={fa_rate}") == 1
+    assert capsys.readouterr().err.startswith(f"error: {message}")
+    assert not (scored / "scores.json").exists()
+
+
+def test_a_rate_that_no_threshold_has(scored, capsys):
+    lines = (scored / "scores").read_text().splitlines()
+    (scored / "scores").write_text("".join(f"{line.rpartition(' ')[0]} 0.5\n" for line in lines))
+    assert evaluate(scored, "fa_rate=0.3") == 1
+    assert "no threshold has a false-alarm rate of 0.3 or less: the highest score is that of 100.00%" in (
+        capsys.readouterr().err
+    )
+    assert evaluate(scored) == 0
+    assert result_of(scored / "scores.json")["calibration"] is None
+
+
+def test_what_was_asked_for_is_stored_with_its_rates_and_the_calibration(tmp_path, scored, model):
+    copy = Path(shutil.copytree(model, tmp_path / "model"))
+    (scored / "scores.yaml").write_text("normalisation: none\n")
+    assert evaluate(scored, "fa_rate=0.25", f"store_threshold={copy}") == 0
+    stored = yaml.safe_load((copy / "model.yaml").read_text())["verification"]
+    calibration = stored.pop("calibration")
+    assert stored == {
+        "threshold": 0.4,
+        "operating_point": "fa_rate=0.25",
+        "p_miss": 0.0,
+        "p_fa": 0.25,
+        "eer": pytest.approx(0.25),
+        "targets": 4,
+        "nontargets": 4,
+        "evaluation": "set",
+        "trials_sha256": hash_trials(scored / "trials"),
+    }
+    assert calibration["scale"] > 0
+    loaded = load_model(copy)
+    assert loaded.threshold == 0.4
+    assert loaded.stored.calibration == Calibration(**calibration)
+    assert "fa_rate=0.25" in repr(loaded)

@@ -30,7 +30,7 @@ def step_memory(allocator: AllocatorPeak | None = None, *, single: bool = True) 
 
 
 def shown(monkeypatch, capsys, memory: StepMemory, **changes) -> str:
-    monkeypatch.setattr(command, "predict_memory", lambda config, progress: memory)
+    monkeypatch.setattr(command, "predict_or_recall", lambda config, progress: memory)
     assert command.run(MemoryPredictionConfig(batch_size=9, **changes), "svt memory") == 0
     return capsys.readouterr().out
 

@@ -316,8 +316,10 @@ def test_a_folder_that_cannot_be_written_to(tmp_path, folders, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["corpus=folders", "limit_speakers=3"], "limit_speakers: for corpus=voxceleb1|voxceleb2 only; leave it out"),
+        (["corpus=voxceleb2", "limit_speakers=1"], "limit_speakers is 1, expected 2 or more, or null for all"),
         (["corpus=voxceleb3"], "there is no corpus 'voxceleb3'; did you mean 'voxceleb2'? (all: synthetic, "
-         "kaldi, folders, librispeech, musan, rirs_noises, voxceleb1, voxceleb2, cnceleb)"),
+         "kaldi, folders, librispeech, musan, rirs_noises, noise, rirs, voxceleb1, voxceleb2, cnceleb)"),
         (["corpus=voxceleb1", "source=[a]", "part=train"], "part is 'train', expected one of all, dev, test"),
         (["corpus=musan", "source=[a]", "part=dev"],
          "part: for corpus=voxceleb1|voxceleb2|cnceleb only; leave it out"),

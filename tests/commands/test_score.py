@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import kaldiio
@@ -49,7 +50,7 @@ def test_cosines_of_all_trials_in_their_order(tmp_path, words, embeddings, eval_
     assert list(found) == list(zip(trials.enrol, trials.test, strict=True))
     for (enrol, test), score in found.items():
         assert score == pytest.approx(cosine(table[enrol], table[test]), abs=1e-6)
-    assert capsys.readouterr().out == f"48 trials scored (none), 0 left out -> {tmp_path / 'scores'}\n"
+    assert capsys.readouterr().out.startswith(f"48 trials scored (none), 0 left out -> {tmp_path / 'scores'}\n")
 
 
 def test_the_settings_stand_beside_the_scores(tmp_path, words, cohort, eval_data, embeddings):
@@ -175,11 +176,45 @@ def test_a_cohort_without_speakers(words, cohort, capsys):
 
 
 def test_top_n_beyond_the_cohort_says_how_large_it_is(tmp_path, words, cohort, capsys):
-    assert main(["score", *words, *cohort, "normalisation=as-norm"]) == 1
+    assert main(["score", *words, *cohort, "normalisation=as-norm", "top_n=300"]) == 1
     assert capsys.readouterr().err == (
         "error: top_n is 300, but the cohort has 6 members; expected 2 to 6: lower top_n or take a larger cohort\n"
     )
     assert not (tmp_path / "scores").exists()
+
+
+def test_top_n_that_is_not_given_fits_the_cohort(tmp_path, words, cohort, capsys):
+    assert main(["score", *words, *cohort, "normalisation=as-norm"]) == 0
+    assert "the cohort has 6 speakers: all are taken, top_n is usually 300\n" in capsys.readouterr().out
+    fitted = (tmp_path / "scores").read_bytes()
+    assert yaml.safe_load((tmp_path / "scores.yaml").read_text())["top_n"] == 6
+    assert main(["score", *words, *cohort, "normalisation=as-norm", "top_n=6"]) == 0
+    assert "usually" not in capsys.readouterr().out
+    assert (tmp_path / "scores").read_bytes() == fitted
+
+
+@pytest.mark.parametrize("normalisation", ["none", "s-norm"])
+def test_top_n_is_of_as_norm_alone(words, cohort, capsys, normalisation):
+    assert main(["score", *words, *cohort, f"normalisation={normalisation}", "top_n=3"]) == 1
+    assert capsys.readouterr().err == (
+        f"error: top_n is for normalisation=as-norm, found normalisation={normalisation}; leave it out\n"
+    )
+
+
+def test_the_next_command_runs_as_it_is_said(tmp_path, words, cohort, capsys):
+    """From the scores to the report."""
+    assert main(["score", *words, *cohort]) == 0
+    for command in ("evaluate", "report"):
+        said = capsys.readouterr().out.splitlines()[-1]
+        assert said.startswith(f"next: svt {command} "), said
+        assert main(shlex.split(said.removeprefix("next: svt "))) == 0
+    assert (tmp_path / "report" / "index.html").is_file()
+
+
+def test_a_recipe_runs_the_next_command_by_itself(words, capsys, monkeypatch):
+    monkeypatch.setenv("SVT_RECIPE", "yes")
+    assert main(["score", *words]) == 0
+    assert "next: " not in capsys.readouterr().out
 
 
 def test_a_cohort_with_speakers_of_the_evaluation_is_refused(words, embeddings, eval_data, capsys):

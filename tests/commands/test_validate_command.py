@@ -139,3 +139,35 @@ def test_no_directory(tmp_path, capsys):
     assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {tmp_path}/none")
     assert main(["validate"]) == 1
     assert capsys.readouterr().err == "error: svt validate: required and not given: data; add data=...\n"
+
+
+def test_bad_audio_is_taken_out_and_listed_up_to_a_share(tmp_path, capsys):
+    data = write_data(tmp_path / "data", range(3), 2)
+    break_one(data)
+    soundfile.write(data / "wav" / "s02" / "s02-1.wav", np.zeros(RATE), RATE)
+    assert main(["validate", str(data), "max_bad=0.1"]) == 1
+    assert "error: 2 of 6 files cannot be used, with max_bad=0.1 1 may be: " in capsys.readouterr().err
+    assert len(KaldiDir.read(data).utt2spk) == 6
+    assert main(["validate", str(data), "max_bad=0.4"]) == 0
+    output = capsys.readouterr().out
+    assert "left out: s01-0: wav.scp:3: 's01-0': " in output
+    assert f"{data}/bad_files.tsv: 2 utterances were taken out of the tables and listed there\n" in output
+    assert "2 speakers" not in output
+    assert f"{data}: 3 speakers, 4 utterances, " in output
+    assert sorted(KaldiDir.read(data).utt2spk) == ["s00-0", "s00-1", "s01-1", "s02-0"]
+    assert main(["validate", str(data)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["max_bad=2"], "max_bad is 2.0, expected a share of the utterances from 0 to 1"),
+        (
+            ["max_bad=0.1", "fix=elsewhere"],
+            "max_bad takes bad utterances out of the directory itself, fix writes a copy",
+        ),
+    ],
+)
+def test_max_bad_that_cannot_be(data, words, message, capsys):
+    assert main(["validate", str(data), *words]) == 1
+    assert f"error: {message}" in capsys.readouterr().err

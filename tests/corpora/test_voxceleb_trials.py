@@ -165,7 +165,7 @@ def test_a_line_of_another_form(line, official, tmp_path):
         assert str(error.value).startswith(f"{path}:4: found {line!r}, expected `1 <speaker>/<video>/<file>.wav ")
 
 
-def test_files_that_are_no_lists(tmp_path):
+def test_files_that_are_no_lists(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"gone\.txt: there is no such trial list; expected lines `1 <speaker>"):
         read_voxceleb_trials(tmp_path / "gone.txt", UTT2SPK)
     (tmp_path / "empty.txt").write_text("\n\n")
@@ -177,6 +177,10 @@ def test_files_that_are_no_lists(tmp_path):
     (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(CONTENT.encode())[:-12])
     with pytest.raises(UserError, match=r"cut\.txt\.gz: cannot be decompressed \(.*\); download it again"):
         read_voxceleb_trials(tmp_path / "cut.txt.gz", UTT2SPK)
+    monkeypatch.setattr(voxceleb_trials, "LONGEST_LIST", 1000)
+    (tmp_path / "long.gz").write_bytes(gzip.compress(bytes(1001)))
+    with pytest.raises(UserError, match=r"long\.gz: .*unfolds to more than 1000 bytes"):
+        read_voxceleb_trials(tmp_path / "long.gz", UTT2SPK)
     (tmp_path / "page.gz").write_bytes(b"\x1f\x8b not gzip at all")
     with pytest.raises(UserError, match=r"page\.gz: cannot be decompressed"):
         read_voxceleb_trials(tmp_path / "page.gz", UTT2SPK)

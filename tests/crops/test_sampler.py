@@ -84,7 +84,8 @@ def test_the_first_epoch_is_what_is_yielded_unless_told_otherwise():
 
 def test_fewer_entries_than_a_batch_are_refused():
     with pytest.raises(
-        UserError, match=r"trainer\.batch_size is 9, but the training set has 8 crops an epoch; lower it"
+        UserError,
+        match=r"trainer\.batch_size is 9, but the training set has 8 crops an epoch .*; lower it, .*batch_size=4",
     ):
         BatchSampler(8, batch_size=9, micro_batch=9, seed=0)
 

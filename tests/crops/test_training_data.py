@@ -10,6 +10,7 @@ import soundfile
 import torch
 from tiny_runs import assert_same_run, fail_after, read_records, tiny_config
 
+from svtoolkit.crops import loader
 from svtoolkit.crops.crop import collate_crops
 from svtoolkit.crops.training_data import TrainingData
 from svtoolkit.data.kaldi_dir import KaldiDir
@@ -64,6 +65,16 @@ def test_the_log_says_what_there_is_to_draw_from(speech, sounds, tmp_path, caplo
         "60 % of crops get reverberation (3 responses), noise (2 noise, 1 music, 4 speech), computed in the worker"
     )
     assert expected in caplog.text
+
+
+def test_the_log_says_what_is_not_added(speech, sounds, tmp_path, caplog):
+    with caplog.at_level("INFO"):
+        TrainingData(tiny_config(speech, tmp_path, **sounds)).announce()
+        assert "trains without" not in caplog.text
+        TrainingData(tiny_config(speech, tmp_path, **{**sounds, "augment__reverberation": None})).announce()
+        TrainingData(tiny_config(speech, tmp_path)).announce()
+    assert "trains without augment.reverberation: give the data directory to add it" in caplog.text
+    assert "trains without augment.noise and without augment.reverberation: give" in caplog.text
 
 
 def test_any_number_of_workers_and_any_stop_give_the_same_numbers(augmented, speech, sounds, tmp_path, monkeypatch):
@@ -122,6 +133,18 @@ def test_what_cannot_be_is_refused(speech, tmp_path, changes, says):
         TrainingData(tiny_config(speech, tmp_path, **changes))
 
 
+def test_one_speaker_cannot_be_told_from_others(speech, tmp_path):
+    kaldi_dir = KaldiDir.read(speech)
+    kaldi_dir.subset(name for name, speaker in kaldi_dir.utt2spk.items() if speaker == "spk3").write(tmp_path / "one")
+    with pytest.raises(UserError, match=r"one: found one training speaker, 'spk3', expected two or more, whom the"):
+        train(tiny_config(tmp_path / "one", tmp_path / "exp", validation__speakers=0))
+    config = tiny_config(speech, tmp_path / "exp", validation__speakers=7)
+    with pytest.raises(
+        UserError, match=r"found one training speaker, .*lower validation\.speakers or data\.min_seconds"
+    ):
+        train(config)
+
+
 def test_rirs_are_no_noises(speech, sounds, tmp_path):
     with pytest.raises(UserError, match=r"augment\.noise: utterance 'rir-0' is of the category \(speaker\) 'small'"):
         TrainingData(tiny_config(speech, tmp_path, augment__noise=sounds["augment__reverberation"]))
@@ -135,3 +158,20 @@ def test_noise_that_waits_for_the_device_goes_there_with_its_crops(speech, sound
     moved = batch.to(torch.device("meta"))
     assert all(rows.parameters[key].is_meta for rows in moved.changes.values() for key in rows.parameters)
     assert moved.waveforms.is_meta
+
+
+@pytest.mark.parametrize(
+    ("wanted", "cores", "processes", "workers"),
+    [
+        (0, 16, 1, 0),
+        (12, 2, 1, 12),
+        (None, 1, 1, 1),
+        (None, 2, 1, 1),
+        (None, 6, 1, 5),
+        (None, 64, 1, 8),
+        (None, 16, 4, 3),
+    ],
+)
+def test_loader_processes_leave_a_core_to_the_training(wanted, cores, processes, workers, monkeypatch):
+    monkeypatch.setattr(loader, "count_cores", lambda: cores)
+    assert loader.workers_of(wanted, processes) == workers

@@ -21,7 +21,7 @@ from svtoolkit.data import conversion
 from svtoolkit.data.conversion import convert_corpus
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.errors import UserError
-from svtoolkit.system import atomic, file_lock
+from svtoolkit.system import atomic_batch, file_lock
 from svtoolkit.system.file_lock import hold_lock
 
 UNIX = pytest.mark.skipif(os.name != "posix", reason="signals, limits and locks of Unix")
@@ -58,24 +58,55 @@ def test_a_file_that_is_not_of_the_conversion_is_made_again(spoil, source, tmp_p
 def test_a_full_disk_is_a_sentence_and_nothing_is_lost(source, tmp_path, monkeypatch):
     convert_corpus(source, tmp_path / "undisturbed")
     out, flushed = tmp_path / "out", []
-    fsync = os.fsync
+    flush = atomic_batch._sync_file_system
 
-    def full_after_ten(descriptor: int) -> None:
-        flushed.append(descriptor)
-        if len(flushed) > 10:
+    def full_after_two(path: Path) -> None:
+        flushed.append(path)
+        if len(flushed) > 2:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        fsync(descriptor)
+        flush(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(atomic.os, "fsync", full_after_ten)
+        patch.setattr(conversion, "BATCH", 3)
+        patch.setattr(atomic_batch, "_sync_file_system", full_after_two)
         with pytest.raises(
             UserError, match=r"\.flac: No space left on device; what is finished is kept: free some disk"
         ):
             convert_corpus(source, out)
-    assert 0 < len(audio_of(out)) < 9
+    assert len(audio_of(out)) == 6
     assert all(soundfile.info(file).frames for file in audio_of(out))
     convert_corpus(source, out)
     assert contents(out) == contents(tmp_path / "undisturbed")
+
+
+def test_what_a_table_lists_was_flushed_before_and_no_file_has_its_name_earlier(source, tmp_path, monkeypatch):
+    out, order = tmp_path / "out", []
+    flush, replace = atomic_batch._sync_file_system, os.replace
+
+    def flushed(path: Path) -> None:
+        order.append(("flush", {file.name for file in out.rglob(".*.flac.*.tmp")}))
+        flush(path)
+
+    def renamed(origin: Path, target: Path) -> None:
+        if Path(target).suffix == ".flac":
+            order.append(("file", {Path(origin).name}))
+        elif Path(target).name in ("wav.scp", "utt2spk", "utt2dur"):
+            order.append(("table", set()))
+        replace(origin, target)
+
+    monkeypatch.setattr(conversion, "BATCH", 4)
+    monkeypatch.setattr(atomic_batch, "_sync_file_system", flushed)
+    monkeypatch.setattr(os, "replace", renamed)
+    convert_corpus(source, out)
+    assert [kind for kind, _ in order] == (
+        ["flush"] + ["file"] * 4 + ["flush"] + ["file"] * 4 + ["flush", "file", "flush"] + ["table"] * 3
+    )
+    safe: set[str] = set()
+    for kind, found in order:
+        if kind == "flush":
+            safe = found
+        elif kind == "file":
+            assert found <= safe
 
 
 def run_apart(arguments: Sequence[object], *, setup: str = "") -> subprocess.Popen[str]:

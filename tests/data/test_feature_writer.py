@@ -230,8 +230,7 @@ def test_bad_files_are_left_out_and_listed(tmp_path, caplog):
             "cannot be read as audio",
             "399 samples are shorter than one window of 400; drop the utterance",
             "gives features that are NaN or infinite; re-create the file or drop it",
-            "sample rate is 8000 Hz, expected 16000 Hz; convert the corpus, set features.sample_rate to its rate, or "
-            "allow resample=true",
+            "sample rate is 8000 Hz, expected 16000 Hz; allow resample=true, or convert the audio (`svt convert`)",
         ),
         strict=True,
     ):

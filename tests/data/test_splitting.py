@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svtoolkit.data.kaldi_dir import KaldiDir
-from svtoolkit.data.splitting import split_speakers
+from svtoolkit.data.splitting import fitting_eval_speakers, split_speakers
 from svtoolkit.errors import UserError
 
 
@@ -37,6 +37,24 @@ def test_seed_changes_the_draw():
     kaldi_dir = make_kaldi_dir(*[2] * 20)
     drawn = {tuple(split_speakers(kaldi_dir, eval_speakers=5, seed=seed)[1].speakers) for seed in range(10)}
     assert len(drawn) > 5
+
+
+@pytest.mark.parametrize(
+    ("sizes", "most", "expected"),
+    [
+        ([2] * 48, 8, 8),
+        ([2] * 56, 20, 11),
+        ([2] * 12, 8, 2),
+        ([2] * 10, 8, 2),
+        ([2] * 9, 8, 0),
+        ([2] * 4, 8, 0),
+        ([1] * 38 + [2] * 2, 8, 2),
+        ([1] * 39 + [2], 8, 0),
+    ],
+)
+def test_a_fifth_is_held_out_at_most(sizes, most, expected):
+    counts = {f"s{number:02d}": size for number, size in enumerate(sizes)}
+    assert fitting_eval_speakers(counts, most) == expected
 
 
 def test_no_evaluation_speaker_is_no_split():

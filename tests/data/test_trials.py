@@ -44,7 +44,43 @@ def test_line_of_another_form(line, tmp_path):
     path.write_text(f"a-1 a-2 target\n\n{line}\n")
     with pytest.raises(UserError) as error:
         read_trials(path)
-    assert str(error.value) == (f"{path}:3: found {line!r}, expected `enrol test target` or `enrol test nontarget`")
+    assert str(error.value) == (
+        f"{path}:3: found {line!r}, expected `enrol test target` or `enrol test nontarget`, as on line 1"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a-1 a-2 target\na-1 b-1 nontarget\n", "1 a-1 a-2\n0 a-1 b-1\n", "a-1 a-2 1\n\na-1 b-1 0\n"],
+    ids=["kaldi", "voxceleb", "digit behind"],
+)
+def test_each_form_of_a_list_is_read(text, tmp_path):
+    (tmp_path / "trials").write_text(text)
+    assert pairs_of(read_trials(tmp_path / "trials")) == [("a-1", "a-2", True), ("a-1", "b-1", False)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1 a b\n0 a c\na c 0\n", ":3: found 'a c 0', expected `1 enrol test` or `0 enrol test`, as on line 1"),
+        ("a b 1\n1 a c\n", ":2: found '1 a c', expected `enrol test 1` or `enrol test 0`, as on line 1"),
+        ("1 a 0\n", ":1: found '1 a 0', in which the first or the last field may be the label"),
+        ("a b\n", ":1: found 'a b', expected `enrol test target` or `enrol test nontarget`, or 1 and 0 for these"),
+        ("a b 2\n", ":1: found 'a b 2', expected `enrol test target`"),
+    ],
+)
+def test_mixed_and_unclear_lists_name_the_line(text, message, tmp_path):
+    (tmp_path / "trials").write_text(text)
+    with pytest.raises(UserError) as error:
+        read_trials(tmp_path / "trials")
+    assert str(error.value).startswith(f"{tmp_path}/trials{message}")
+
+
+def test_other_lines_tell_the_form_of_one_that_could_have_two(tmp_path):
+    (tmp_path / "trials").write_text("1 x 0\n1 a b\n")
+    assert pairs_of(read_trials(tmp_path / "trials")) == [("x", "0", True), ("a", "b", True)]
+    (tmp_path / "trials").write_text("1 2 target\n3 4 nontarget\n")
+    assert pairs_of(read_trials(tmp_path / "trials")) == [("1", "2", True), ("3", "4", False)]
 
 
 def test_missing_and_empty_lists(tmp_path):

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cache
+
+import torch
 from torch import nn
+
+from svtoolkit.models import SpeakerNetwork, build_model
+
+
+@cache
+def on_meta(name: str, **options) -> SpeakerNetwork:
+    """A network without memory, which only has shapes; whoever changes it takes a copy."""
+    with torch.device("meta"):
+        return build_model(name, **options)
 
 
 def with_zeros(network: nn.Module) -> nn.Module:
@@ -11,3 +23,24 @@ def with_zeros(network: nn.Module) -> nn.Module:
     for tensor in network.state_dict().values():
         tensor.zero_()
     return network
+
+
+def of_zeros(name: str, **options) -> nn.Module:
+    """A network of the registry with zeros for weights."""
+    with torch.device("meta"):
+        network = build_model(name, **options)
+    return with_zeros(network)
+
+
+def maps_of(network: SpeakerNetwork, x: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """What the stem and every stage make of an input, and the embedding; in one pass, without gradients."""
+    maps: list[torch.Tensor] = []
+    handles = [
+        part.register_forward_hook(lambda part, given, result: maps.append(result))
+        for part in (network.stem, *network.stages)
+    ]
+    with torch.inference_mode():
+        embedding = network(x)
+    for handle in handles:
+        handle.remove()
+    return maps, embedding

@@ -6,6 +6,7 @@ import http.server
 import os
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from svtoolkit.audio.shards.remote_cache import RemoteShards
@@ -19,8 +20,8 @@ class Server(http.server.ThreadingHTTPServer):
     Attributes:
         files: path -> content.
         asked: paths in the order of the requests for content.
-        answers: statuses (or "cut", "silent", "vague", "reset", "longer", "other") given one after the other before all
-            is well.
+        answers: statuses (or "cut", "silent", "drip", "slow head", "vague", "reset", "longer", "other") given one
+            after the other before all is well.
         has_head: it tells sizes without the content, too.
         delay: seconds before an answer.
         closing: the end of the test, which a silent answer waits for.
@@ -69,18 +70,33 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if answer == "reset":
             self.connection.close()
             return
+        if answer == "slow head":
+            self._drip(b"HTTP/1.0 200 OK\r\n" + b"X-Slow: yes\r\n" * 1000)
+            return
         if answer in ("longer", "other"):
             content = content * 3 if answer == "longer" else content[:-1]
         self.send_response(200)
         if answer not in ("vague", "longer"):
             self.send_header("Content-Length", str(len(content)))
         self.end_headers()
+        if answer == "drip":
+            self._drip(content)
+            return
         if answer == "silent":
             self.wfile.write(content[: len(content) // 2])
             self.wfile.flush()
             self.server.closing.wait(30)
             return
         self.wfile.write(content[: len(content) // 2] if answer == "cut" else content)
+
+    def _drip(self, content: bytes) -> None:
+        """A byte at a time, until the other side has enough of it."""
+        with suppress(OSError):
+            for byte in content:
+                self.wfile.write(bytes([byte]))
+                self.wfile.flush()
+                if self.server.closing.wait(0.02):
+                    return
 
     def log_message(self, *_: object) -> None:
         """Not on the terminal."""

@@ -94,10 +94,11 @@ def environment() -> dict[str, str]:
     return {**os.environ, "SVT_VENV": sys.prefix, "OMP_NUM_THREADS": "1"}
 
 
-def recipe(corpora: Path, *arguments: object, check: bool = True) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        command(corpora, *arguments), env=environment(), capture_output=True, text=True, timeout=280, check=False
-    )
+def recipe(corpora: Path | None, *arguments: object, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run it on unpacked corpora, or, without any, on what the arguments say."""
+    own = ["bash", str(RUN), "--nj", "1", *map(str, arguments)]
+    words = own if corpora is None else command(corpora, *arguments)
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=280, check=False)
     if check:
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done

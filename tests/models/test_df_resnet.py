@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from network_material import maps_of, of_zeros, on_meta
 from torch import nn
 
-from svtoolkit.models import SpeakerNetwork, build_model
+from svtoolkit.models import SpeakerNetwork
 from svtoolkit.models.blocks import DFBottleneck
 from svtoolkit.models.df_resnet import build_df_resnet
 from svtoolkit.models.registry import NETWORKS
@@ -31,12 +32,6 @@ MAPS = {
     "gemini_df_resnet60": [(2, 1, 32), (4, 2, 64), (8, 2, 128), (16, 2, 256)],
 }
 FAMILIES = list(MAPS)
-
-
-def on_meta(name: str, **options) -> SpeakerNetwork:
-    """A network without memory, which only has shapes."""
-    with torch.device("meta"):
-        return build_model(name, **options)
 
 
 def small(gemini: bool) -> SpeakerNetwork:
@@ -87,22 +82,21 @@ def test_parameters_counted_from_the_layout(name, downsamplings):
 @pytest.mark.parametrize("frames", [1, 7, 9, 200, 201])
 @pytest.mark.parametrize("num_bins", [80, 23])
 def test_strides_and_shapes(name, frames, num_bins):
-    network = on_meta(name, num_bins=num_bins, embedding_dim=192)
-    feature_map = network.stem(torch.empty(3, 1, num_bins, frames, device="meta"))
-    assert feature_map.shape == (3, 32, num_bins, frames)
-    for stage, (rows, columns, channels) in zip(network.stages, MAPS[name], strict=True):
-        feature_map = stage(feature_map)
+    network = of_zeros(name, num_bins=num_bins, embedding_dim=192)
+    (stem, *maps), embedding = maps_of(network, torch.zeros(3, frames, num_bins))
+    assert stem.shape == (3, 32, num_bins, frames)
+    for feature_map, (rows, columns, channels) in zip(maps, MAPS[name], strict=True):
         assert feature_map.shape == (3, channels, -(-num_bins // rows), -(-frames // columns))
-    assert network.embedding.in_features == 2 * feature_map.shape[1] * feature_map.shape[2]
-    assert network(torch.empty(3, frames, num_bins, device="meta")).shape == (3, 192)
+    assert network.embedding.in_features == 2 * maps[-1].shape[1] * maps[-1].shape[2]
+    assert embedding.shape == (3, 192)
 
 
 @pytest.mark.parametrize("num_bins", [1, 5, 40, 64, 81])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_any_number_of_bins(name, num_bins):
-    network = on_meta(name, num_bins=num_bins, embedding_dim=32)
+    network = of_zeros(name, num_bins=num_bins, embedding_dim=32)
     assert network.embedding.in_features == 512 * -(-num_bins // (8 if name == "df_resnet56" else 16))
-    assert network(torch.empty(2, 30, num_bins, device="meta")).shape == (2, 32)
+    assert network(torch.zeros(2, 30, num_bins)).shape == (2, 32)
 
 
 @pytest.mark.parametrize("name", SIZES)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from svtoolkit.models.pooling import StatisticsPooling
+from svtoolkit.models.pooling import StatisticsPooling, StretchedStatistics
 
 torch.set_num_threads(1)
 
@@ -77,3 +77,18 @@ def test_half_precision_maps_are_pooled_in_float32(dtype, scale):
 
 def test_there_are_no_parameters():
     assert StatisticsPooling().state_dict() == {}
+
+
+@pytest.mark.parametrize("cuts", [(), (1,), (7, 8, 60)])
+def test_a_map_in_stretches_has_the_statistics_of_the_whole(cuts):
+    feature_map = random_map(2, 3, 5, 200) + 1000.0  # a mean so far from zero that sums of squares would lose it
+    statistics = StretchedStatistics()
+    for stretch in torch.tensor_split(feature_map, cuts, dim=-1):
+        statistics.include(stretch)
+    np.testing.assert_allclose(statistics.pooled().numpy(), pooled(feature_map), rtol=1e-6)
+
+
+def test_stretches_of_a_single_frame_have_the_deviation_of_variance_zero():
+    statistics = StretchedStatistics()
+    statistics.include(random_map(1, 2, 3, 1))
+    np.testing.assert_allclose(statistics.pooled().numpy(), pooled(random_map(1, 2, 3, 1)), rtol=1e-6)

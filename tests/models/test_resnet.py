@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from network_material import maps_of, of_zeros, on_meta
 from torch import nn
 
 from svtoolkit.models import SpeakerNetwork, build_model
@@ -23,12 +24,6 @@ SIZES = {
     "resnet221": (23_792_224, 1_346, 20_480, 23.79),
     "resnet293": (28_626_016, 1_778, 20_480, 28.63),
 }
-
-
-def on_meta(name: str, **options) -> SpeakerNetwork:
-    """A network without memory, which only has shapes."""
-    with torch.device("meta"):
-        return build_model(name, **options)
 
 
 def small(**options) -> SpeakerNetwork:
@@ -79,17 +74,16 @@ def test_parameters_counted_from_the_layout():
 @pytest.mark.parametrize("name", ["resnet18", "resnet50"])
 @pytest.mark.parametrize("frames", [1, 7, 8, 9, 200])
 def test_strides_and_shapes(name, frames):
-    network = on_meta(name)
-    feature_map = network.stem(torch.empty(3, 1, 80, frames, device="meta"))
+    network = of_zeros(name)
+    (stem, *maps), embedding = maps_of(network, torch.zeros(3, frames, 80))
     expected = [(1, 80, frames), (1, 80, frames)]
     for factor in (2, 4, 8):
         expected.append((factor, 80 // factor, -(-frames // factor)))
     expansion = 1 if name == "resnet18" else 4
-    assert feature_map.shape == (3, 32, 80, frames)
-    for stage, (factor, bins, length) in zip(network.stages, expected[1:], strict=True):
-        feature_map = stage(feature_map)
+    assert stem.shape == (3, 32, 80, frames)
+    for feature_map, (factor, bins, length) in zip(maps, expected[1:], strict=True):
         assert feature_map.shape == (3, 32 * factor * expansion, bins, length)
-    assert network(torch.empty(3, frames, 80, device="meta")).shape == (3, 256)
+    assert embedding.shape == (3, 256)
 
 
 def test_the_narrow_stem_halves_the_frequency_axis_only():
@@ -100,8 +94,8 @@ def test_the_narrow_stem_halves_the_frequency_axis_only():
 @pytest.mark.parametrize("num_bins", [1, 5, 23, 40, 64, 80, 81])
 @pytest.mark.parametrize("name", ["resnet10", "resnet34", "resnet50"])
 def test_any_number_of_bins(name, num_bins):
-    network = on_meta(name, num_bins=num_bins, embedding_dim=32)
-    assert network(torch.empty(2, 30, num_bins, device="meta")).shape == (2, 32)
+    network = of_zeros(name, num_bins=num_bins, embedding_dim=32)
+    assert network(torch.zeros(2, 30, num_bins)).shape == (2, 32)
 
 
 @pytest.mark.parametrize("name", ["resnet10", "resnet18", "resnet50"])

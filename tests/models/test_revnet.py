@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 import torch
-from network_material import with_zeros
+from network_material import on_meta, with_zeros
 from reversible_material import (
     Step,
     assert_bit_equal,
@@ -31,6 +31,7 @@ from svtoolkit.models.recomputed_blocks import (
 )
 from svtoolkit.models.registry import NETWORKS
 from svtoolkit.models.residual_functions import DepthFirstFunction, PreActivationFunction
+from svtoolkit.models.revnet import build_df_revnet, build_revnet
 from svtoolkit.reversible import AdditiveCoupling, Chain, ReversibleSequence
 
 torch.set_num_threads(1)
@@ -60,14 +61,8 @@ SIZES = {
 every_network = pytest.mark.parametrize("name", SIZES)
 # a network of every family and type, as small as they come
 FAMILIES = ["revnet46", "revnet57", "revnet140", "revnet155", "df_revnet66", "df_revnet89"]
-DEEP = ["revnet197", "df_revnet377"]
-
-
-@cache
-def on_meta(name: str, **options) -> SpeakerNetwork:
-    """A network without memory, which only has shapes."""
-    with torch.device("meta"):
-        return build_model(name, **options)
+# channels of the deepest networks under their own rounding: with fewer a single ReLU is too much of the whole
+DEEP = {"revnet197": (48, 96, 192, 384), "df_revnet377": (24, 48, 96, 192)}
 
 
 @cache
@@ -75,6 +70,14 @@ def small(name: str, bins: int = 16) -> SpeakerNetwork:
     """Fresh weights for maps of few bins; whoever changes them takes a copy."""
     torch.manual_seed(0)
     return build_model(name, num_bins=bins, embedding_dim=8)
+
+
+@cache
+def narrow(name: str, bins: int = 16, channels: tuple[int, ...] = (16, 32, 64, 100)) -> SpeakerNetwork:
+    """As ``small``, with all blocks and a third of the channels: a ninth of the arithmetic."""
+    torch.manual_seed(0)
+    build = build_df_revnet if name.startswith("df") else build_revnet
+    return build(num_bins=bins, embedding_dim=8, **NETWORKS[name].arguments | {"channels": channels})
 
 
 def frames_for(bins: int, frames: int, batch: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -201,35 +204,41 @@ def test_running_statistics_move_once(family):
 @pytest.mark.parametrize("cast", [None, torch.bfloat16])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_odd_maps_of_one_utterance_to_the_bit(name, cast):
-    assert_recomputed(small(name, 13), frames_for(13, 19, 1), cast=cast)
+    assert_recomputed(narrow(name, 13), frames_for(13, 19, 1), cast=cast)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_channels_last_to_the_bit(name):
-    network = copy.deepcopy(small(name)).to(memory_format=torch.channels_last)
+    network = copy.deepcopy(narrow(name)).to(memory_format=torch.channels_last)
     assert_recomputed(network, frames_for(16, 18, 2))
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_odd_maps_in_float64(name):
-    network = settle_norms(copy.deepcopy(small(name, 13)).double())
+    network = settle_norms(copy.deepcopy(narrow(name, 13)).double())
     assert_recomputed(network, frames_for(13, 11, 2, torch.float64))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_gradients_in_evaluation_mode(name, dtype):
-    network = settle_norms(copy.deepcopy(small(name)).to(dtype)).eval()
+    network = settle_norms(copy.deepcopy(narrow(name)).to(dtype)).eval()
     found = assert_recomputed(network, frames_for(16, 11, 2, dtype))
     assert all(torch.equal(buffer, found.buffers[name]) for name, buffer in network.named_buffers())
 
 
 class Deep:
-    """A network of full depth, and a batch on which it has the numbers of a real one: every ReLU counts millions."""
+    """A network of full depth, and a batch on which it has the numbers of a real one: every ReLU counts millions.
+
+    Attributes:
+        network: as the registry builds it.
+        broad, thin: of as many layers, with the channels of ``DEEP`` and with few.
+    """
 
     def __init__(self, name: str) -> None:
         self.network = small(name, 32)
-        self.wide = copy.deepcopy(self.network).double()
+        self.broad = narrow(name, 32, DEEP[name])
+        self.thin = narrow(name, 32, (16, 16, 32, 32))
         self.x = frames_for(32, 48, 3)
         self.short = self.x[:2, :16]
 
@@ -241,7 +250,7 @@ def deep(request) -> Deep:
 
 def test_float32_at_full_depth_without_exact_arithmetic(deep):
     """No ReLU can change sides here, and what is measured is the arithmetic: half the channels are on, half off."""
-    network = copy.deepcopy(deep.network)
+    network = copy.deepcopy(deep.thin)
     for norm in norms_of(network):
         norm.bias.data[::2], norm.bias.data[1::2] = 8.0, -8.0
     stored, found = both(network, deep.short, exact=False)
@@ -253,19 +262,22 @@ def test_float32_at_full_depth_with_fresh_weights_without_exact_arithmetic(deep)
 
     They do so in float32 anyway: stored activations are as far from float64 as recomputation from them.
     """
-    truth = one_step(deep.wide, deep.x.double(), "store")
-    stored, found = both(deep.network, deep.x, exact=False)
+    truth = one_step(copy.deepcopy(deep.broad).double(), deep.x.double(), "store")
+    stored, found = both(deep.broad, deep.x, exact=False)
     bound = 1e-3 + 4 * relative_error(stored, truth)
     assert bound < 0.2
     assert 0 < relative_error(found, stored) < bound
     assert relative_error(found, truth) < bound
 
 
-@pytest.mark.parametrize("cast", [None, torch.bfloat16, torch.float16])
-def test_to_the_bit_at_full_depth(deep, cast):
-    x = deep.short[:1, :8] if cast is torch.float16 else deep.short  # float16 is slow on processors
-    assert_recomputed(deep.network, x, cast=cast)
+def test_a_network_of_the_registry_to_the_bit_at_full_depth(deep):
+    assert_recomputed(deep.network, deep.short)
+
+
+@pytest.mark.parametrize("cast", [torch.bfloat16, torch.float16])
+def test_autocast_to_the_bit_at_full_depth(deep, cast):
+    assert_recomputed(deep.thin, deep.short[:1, :8], cast=cast)  # half precision is slow on processors
 
 
 def test_float64_to_the_bit_at_full_depth(deep):
-    assert_recomputed(deep.wide, deep.short.double())
+    assert_recomputed(copy.deepcopy(deep.thin).double(), deep.short.double())

@@ -152,7 +152,7 @@ def test_bitsandbytes_would_undo_the_memory_layout(bitsandbytes, caplog):
     with pytest.raises(UserError) as caught:
         build("sgd_8bit", "bitsandbytes", parameters)
     assert (
-        "but it makes parameters contiguous and trainer.channels_last is true; set trainer.channels_last=false, or set"
+        "but it makes parameters contiguous and trainer.channels_last is true; set trainer.channels_last=false (svt "
     ) in str(caught.value)
     step(build("sgd_8bit", "torch", parameters), parameters, range(1))
     assert not parameters[0].is_contiguous()
@@ -164,7 +164,7 @@ def test_bitsandbytes_is_not_installed(monkeypatch, caplog):
         build("sgd_8bit", "bitsandbytes")
     assert str(caught.value) == (
         "optim=sgd_8bit: optim.backend is bitsandbytes, but bitsandbytes is not installed; "
-        "install it with `pip install 'svtoolkit[bitsandbytes]'`, or set optim.backend=torch"
+        "install it with `pip install 'bitsandbytes>=0.50'`, or set optim.backend=torch"
     )
     assert chosen(caplog, "sgd_8bit").endswith("(optim.backend is auto, and bitsandbytes is not installed)")
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 import pytest
 import torch
 from eight_bit_material import ALL_8, ALL_32, BOTH, SETTINGS, gradients_of, make_parameters, run
+from network_material import of_zeros
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from svtoolkit.models import build_model
 from svtoolkit.optim import AdamW8bit, SGD8bit
 
 torch.set_num_threads(1)
@@ -21,7 +21,7 @@ torch.set_num_threads(1)
 
 @pytest.mark.parametrize(("kind", "ceiling"), [(SGD8bit, 1.02), (AdamW8bit, 2.05)], ids=["sgd", "adamw"])
 def test_state_of_a_resnet152(kind, ceiling):
-    parameters = list(build_model("resnet152", embedding_dim=256).parameters())
+    parameters = list(of_zeros("resnet152", embedding_dim=256).parameters())
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)
     optimizer = kind(parameters, lr=0.1, **({"momentum": 0.9} if kind is SGD8bit else {}))

@@ -120,7 +120,7 @@ def test_ends_and_directions(name, peak, end, start, plan):
     final, warmup = end * peak, schedule.warmup_steps
     assert warmup == pytest.approx(share * total, rel=1e-12)
     values = [schedule(step) for step in range(total + 1)]
-    assert values[0] == pytest.approx(start * peak if warmup else peak, abs=1e-15)
+    assert values[0] == pytest.approx(start * peak if warmup else peak, rel=1e-12, abs=1e-15)
     assert values[-1] == pytest.approx(final, rel=1e-9)
     assert all(0 <= value <= peak * (1 + 1e-12) for value in values)
     after = values[math.ceil(warmup) :]

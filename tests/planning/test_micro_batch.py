@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import pytest
+from predictions import predict_once
 from tiny_runs import tiny_config
 
-from svtoolkit.planning.memory_prediction import predict_memory
+from svtoolkit.errors import UserError
+from svtoolkit.planning import micro_batch
+from svtoolkit.planning.memory_prediction import UnpredictableError
 from svtoolkit.planning.micro_batch import NON_TENSOR_BYTES, predict_micro_batch, step_of
 
 
+@pytest.fixture(autouse=True)
+def each_step_is_predicted_once(monkeypatch):
+    monkeypatch.setattr("svtoolkit.planning.micro_batch.predict_memory", predict_once)
+
+
 def peak(config, crops: int) -> int:
-    return predict_memory(step_of(config, crops, 18)).whole.peak_bytes
+    return predict_once(step_of(config, crops, 18)).whole.peak_bytes
 
 
 @pytest.mark.parametrize("share", [24, 8, 7])
@@ -29,6 +37,19 @@ def test_one_where_nothing_fits_or_nothing_can_be_divided(tmp_path):
     assert predict_micro_batch(config, 1, 18, 0) == 1
 
 
+def test_what_cannot_be_predicted_asks_for_a_number(tmp_path, monkeypatch):
+    def refuse(config):
+        raise UnpredictableError("the memory of optim=lbfgs cannot be predicted; measure it with device=cuda")
+
+    monkeypatch.setattr(micro_batch, "predict_memory", refuse)
+    with pytest.raises(UserError) as error:
+        predict_micro_batch(tiny_config(tmp_path, tmp_path), 8, 18, 2**34)
+    assert str(error.value) == (
+        "trainer.micro_batch is null, but what the GPU holds with optim=sgd cannot be predicted; set "
+        "trainer.micro_batch=8, or a smaller divisor of it"
+    )
+
+
 def test_a_peak_grows_in_proportion(tmp_path):
     config = tiny_config(tmp_path, tmp_path, "adamw", data__crop_frames=200)
-    assert predict_memory(step_of(config, 8, 18)).peak_of(24) == pytest.approx(peak(config, 24), rel=0.01)
+    assert predict_once(step_of(config, 8, 18)).peak_of(24) == pytest.approx(peak(config, 24), rel=0.01)

@@ -13,6 +13,7 @@ from svtoolkit.memory.measurement import measure_step
 from svtoolkit.models import build_model, list_models
 from svtoolkit.planning import model_survey
 from svtoolkit.planning.model_survey import family_of, match_names, survey_network, survey_networks
+from svtoolkit.system.processes import worker_processes
 
 torch.set_num_threads(1)
 
@@ -59,15 +60,16 @@ def test_work_and_memory_are_those_of_a_count_and_of_two_batches(name):
     facts = survey_network(name, frames=60, num_bins=40)
     assert facts.macs == counted_macs(name, 60, 40)
 
-    def peak(batch):
-        with FakeTensorMode():
-            network = build_model(name, num_bins=40).train()
-            assert apply_strategy(network) == facts.strategy
+    with FakeTensorMode():
+        network = build_model(name, num_bins=40).train()
+        assert apply_strategy(network) == facts.strategy
+
+        def peak(batch):
             x = torch.zeros(batch, 60, 40)
             return measure_step([network], lambda: network(x).sum(), inputs=[x], warm_up=0).peak_bytes
 
-    # beside some thousands of utterances the weights still show, but not in the difference
-    assert facts.bytes_per_utterance == pytest.approx((peak(8192) - peak(4096)) / 4096, rel=0.005)
+        # beside some thousands of utterances the weights still show, but not in the difference
+        assert facts.bytes_per_utterance == pytest.approx((peak(8192) - peak(4096)) / 4096, rel=0.005)
 
 
 def test_families():
@@ -108,9 +110,18 @@ def test_sizes_below_one(key):
 
 
 def test_processes_bring_the_same_in_the_same_order(monkeypatch):
+    """In one process that was not there before; how many are asked for is looked at."""
     sizes = {"frames": 20, "num_bins": 16}
     alone = list(survey_networks(["revnet_tiny", "resnet10"], **sizes))
-    monkeypatch.setattr(model_survey, "_cores", lambda: 2)
+    asked = []
+
+    def one_process(processes, **options):
+        asked.append(processes)
+        return worker_processes(1, **options)
+
+    monkeypatch.setattr(model_survey, "worker_processes", one_process)
+    monkeypatch.setattr(model_survey, "count_cores", lambda: 2)
     monkeypatch.setattr(model_survey, "NETWORKS_A_PROCESS", 1)
     assert list(survey_networks(["revnet_tiny", "resnet10"], **sizes)) == alone
     assert [facts.name for facts in alone] == ["revnet_tiny", "resnet10"]
+    assert asked == [2]

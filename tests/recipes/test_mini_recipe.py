@@ -15,7 +15,7 @@ import pytest
 from paths import ROOT
 from warm_svt import without_warm_svt
 
-pytest.importorskip("espeakng_loader", reason="the extra `demo` is not installed: pip install svtoolkit[demo]")
+pytest.importorskip("espeakng_loader", reason="the extra `demo` is not installed: pip install espeakng-loader")
 
 RUN = ROOT / "recipes" / "mini" / "run.sh"
 TINY_CORPUS = ["prepare.speakers=9", "prepare.utterances_per_speaker=4", "prepare.eval_speakers=4"]
@@ -179,7 +179,7 @@ def relative_copy(line: str, target: Path, root: Path) -> str:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--data", "nowhere"], "nowhere/train/wav.scp"),
+        (["--data", "nowhere"], "--data nowhere: there is no such folder; expected a folder with the data directories"),
         (["--colour", "red"], "unknown option '--colour'"),
         (["--stage", "two"], "--stage takes a whole number"),
         (["--stage", "5", "--stop-stage", "2"], "nothing would run"),

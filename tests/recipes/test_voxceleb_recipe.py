@@ -209,7 +209,7 @@ svt() { # stands in: tells what it was asked for, and scores as many trials as t
     printf '%s ' "$@"; echo
     [[ "$1" != score ]] || { mkdir -p "${7%/*}"; cp "$3" "$7"; }
 }
-data=data exp_dir=exp train_set=train score=(top_n=7) evaluate=(resamples=9)
+data=data exp_dir=exp train_set=train limit="" top_n=600 score=(top_n=7) evaluate=(resamples=9)
 find_evaluations
 echo "${evaluations[@]}"
 for evaluation in "${evaluations[@]}"; do
@@ -241,6 +241,16 @@ def test_every_list_is_scored_by_every_system_in_both_ways(tmp_path: Path) -> No
         "--cohort-utt2spk train/utt2spk --subtract-mean true top_n=600 top_n=7 "
     )
     assert scored[4].endswith("--out exp/scores/E/cosine --utt2spk data/vox1/utt2spk --normalisation none ")
+
+
+def test_embeddings_are_counted_without_those_that_failed(tmp_path: Path) -> None:
+    (tmp_path / "e.scp").write_text("a e.ark:2\n")
+    (tmp_path / "utt2spk").write_text("a x\nb x\nc x\n")
+    script = '. "$1/scripts/stages.sh"; . "$1/recipes/voxceleb/inputs.sh"; exp_dir=exp; require_embeddings e utt2spk'
+    for failures, status in (("failures:\n  b: 'b.wav: gone'\n  c: is cut off\n", 0), ("failures: {}\n", 1)):
+        (tmp_path / "e.yaml").write_text(f"command: svt embed\n{failures}audio_seconds: 1.0\n")
+        done = subprocess.run(["bash", "-c", script, "x", str(ROOT)], cwd=tmp_path, capture_output=True, check=False)
+        assert done.returncode == status, done.stderr
 
 
 def test_what_is_no_m4a_is_not_converted(corpora: Path, tmp_path: Path) -> None:

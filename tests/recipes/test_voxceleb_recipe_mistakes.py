@@ -6,8 +6,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
-from voxceleb_material import RUN, VOX1_TEST, one_list, recipe, write_corpora
+from m4a_material import write_m4a
+from voxceleb_material import RUN, VIDEOS, VOX1_TEST, VOX2_DEV, one_list, recipe, write_corpora
 
 pytest.importorskip("av", reason="PyAV (extra voxceleb) is not installed")
 
@@ -121,3 +123,25 @@ def test_bad_corpora_end_the_first_stage(corpora: Path, tmp_path: Path) -> None:
         assert failed.returncode == 1
         assert message in failed.stderr
         assert not (tmp_path / "data" / ".stages" / "1").exists()
+
+
+def test_a_silent_file_to_train_on_is_left_out_and_listed(corpora: Path, tmp_path: Path) -> None:
+    shutil.copytree(corpora / "vox2", tmp_path / "vox2")
+    silent = tmp_path / "vox2" / "dev" / "aac" / VOX2_DEV[2] / VIDEOS[0] / "00002.m4a"
+    assert silent.is_file()
+    write_m4a(silent, np.zeros(16000))
+    places = ["--data-dir", tmp_path / "data", "--exp-dir", tmp_path / "exp", "--stop-stage", 2]
+    options = [*places, "--vox2", tmp_path / "vox2", *one_list(corpora)]
+    recipe(corpora, *options)
+    converted = tmp_path / "data" / "files" / "vox2"
+    name = f"{VOX2_DEV[2]}-{VIDEOS[0]}-00002"
+    assert len((converted / "utt2spk").read_text().splitlines()) == 23
+    assert name not in (converted / "wav.scp").read_text()
+    _, line = (converted / "bad_files.tsv").read_text().splitlines()
+    assert line.startswith(f"{name}\t{converted}/audio/{VOX2_DEV[2]}/{name}.flac\t")
+    assert "is silent" in line
+    again = recipe(corpora, *options).stdout
+    assert [f"stage {number}: nothing has changed" in again for number in (1, 2)] == [True] * 2
+    failed = recipe(corpora, *options, "validate.max_bad=0", check=False)
+    assert failed.returncode == 1
+    assert f"'{name}' is silent" in failed.stderr

@@ -131,6 +131,16 @@ def test_page_shows_every_number_in_its_form(page):
     assert "commands" not in page.cells
 
 
+def test_page_says_what_is_chance(tmp_path, page):
+    assert "chance" not in page.text
+    scored = draw_scores(400, distance=0.0)
+    index = write_report(tmp_path, results=[make_result(scored, "own", eer=0.49)], scored=[scored])
+    assert (
+        "own, as-norm: an EER of 49.00 % is chance: the scores say nothing of the speakers;"
+        in Page(index.read_text(encoding="utf-8")).text
+    )
+
+
 def test_page_loads_nothing_and_runs_nothing(page, report):
     html = report.read_text(encoding="utf-8")
     assert not {"script", "link", "img", "iframe", "object", "base"} & {tag for tag, _ in page.elements}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -11,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from forked import run_group
 from torch import Tensor, nn
 
 from svtoolkit.memory import apply_strategy
@@ -23,10 +21,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
 
-SMALL = {"block": "basic", "channels": (8, 8, 8, 8), "blocks": (2, 2, 2, 2)}
+SMALL = {"block": "basic", "channels": (8, 8, 8, 8)}
 BUILDERS = {
-    "type I": partial(build_revnet, kind="I", **SMALL),
-    "type II": partial(build_revnet, kind="II", **SMALL),
+    "type I": partial(build_revnet, kind="I", blocks=(2, 2, 1, 1), **SMALL),
+    "type II": partial(build_revnet, kind="II", blocks=(2, 1, 1, 1), **SMALL),
     "depth first": partial(build_df_revnet, kind="II", blocks=(2, 1, 1, 1), channels=(16, 16, 16, 16)),
 }
 WAYS = {
@@ -65,10 +63,8 @@ def trained_alone(name: str) -> list[Tensor]:
     return [parameter.detach() for parameter in net.parameters()]
 
 
-def train(rank: int, port: int, folder: str) -> None:
-    """All cases in one pair of processes, whose start takes longer than the rest."""
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    torch.set_num_threads(1)
+def train(rank: int, folder: Path) -> None:
+    """All cases in one pair of processes."""
     dist.init_process_group("gloo", rank=rank, world_size=RANKS)
     try:
         results = {(name, way): train_in(way, rank, name) for name in BUILDERS for way in (*WAYS, *SHARDED)}
@@ -82,7 +78,7 @@ def train(rank: int, port: int, folder: str) -> None:
     finally:
         dist.destroy_process_group()
     if rank == 0:
-        torch.save((results, refusal), Path(folder) / "results.pt")
+        torch.save((results, refusal), folder / "results.pt")
 
 
 def train_in(
@@ -122,10 +118,7 @@ def whole(parameter: Tensor) -> Tensor:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[tuple[str, str], list[Tensor]], str]:
     """Weights of every network after every way of training, and what the refused way said."""
     folder = tmp_path_factory.mktemp("distributed")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    mp.spawn(train, (port, str(folder)), nprocs=RANKS)
+    run_group(train, RANKS, folder)
     return torch.load(folder / "results.pt")
 
 

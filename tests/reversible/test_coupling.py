@@ -24,7 +24,7 @@ from svtoolkit.reversible.coupling import layout_of, split_streams
 torch.set_num_threads(1)
 
 DEPTH = 64
-WIDTH, BINS, FRAMES = 48, 16, 24
+WIDTH, BINS, FRAMES = 48, 12, 20
 """Of a map large enough for rounding to begin to drift somewhere in it."""
 CASTS = [None, torch.bfloat16, torch.float16]
 LAYOUTS = [torch.contiguous_format, torch.channels_last]
@@ -61,8 +61,7 @@ def test_streams_of_a_coupling_stay_on_the_grid():
 @pytest.mark.parametrize("cast", CASTS)
 def test_sixty_four_couplings_are_inverted_to_the_bit_on_the_grid(cast):
     sequence = chain_of(DEPTH, WIDTH)[0]
-    batch = 1 if cast is torch.float16 else 2  # float16 is slow on processors
-    taken, y, back = recovered(sequence, random_map(batch, WIDTH, BINS, FRAMES), cast)
+    taken, y, back = recovered(sequence, random_map(1, WIDTH, BINS, FRAMES), cast)
     assert torch.equal(back, taken)
     assert distance(y, taken) > 1  # the depth did something
 
@@ -73,7 +72,7 @@ def test_without_the_grid_sixty_four_couplings_drift_under_autocast():
     for depth in (4, DEPTH):
         sequence = chain_of(depth, WIDTH)[0]
         sequence.exact = False
-        taken, _, back = recovered(sequence, random_map(2, WIDTH, BINS, FRAMES), torch.bfloat16)
+        taken, _, back = recovered(sequence, random_map(1, WIDTH, BINS, FRAMES), torch.bfloat16)
         errors[depth] = distance(back, taken)
     assert errors[DEPTH] > 1e-2 > errors[4]
 

@@ -13,7 +13,7 @@ from svtoolkit import composition
 from svtoolkit.cli import main
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.errors import UserError
-from svtoolkit.runs.exp_dir import FREE_KEYS, alone_in, find_state
+from svtoolkit.runs.exp_dir import FREE_KEYS, alone_in
 from svtoolkit.runs.full_state import list_states
 from svtoolkit.system import file_lock
 from svtoolkit.training.experiment import train
@@ -87,6 +87,7 @@ def test_keys_that_change_nothing_that_is_learnt_may_change(speech, tmp_path, fi
         "data__root": str(tmp_path),
         "data__source": "files",
         "data__cache_gib": 1.0,
+        "data__max_bad": 0.5,
         "trainer__device": "auto",
         "trainer__checkpoint_minutes": 3.0,
         "trainer__checkpoint_steps": 2,
@@ -147,7 +148,7 @@ def test_states_that_all_are_damaged_are_an_error(speech, tmp_path):
     for path in list_states(tmp_path / "checkpoints"):
         path.write_bytes(b"damaged")
     with pytest.raises(UserError, match="none of 2 full states can be read"):
-        find_state(config)
+        train(config)
 
 
 def test_an_exp_dir_that_cannot_be_written_is_named(speech, tmp_path):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression
 
 from svtoolkit.errors import UserError
-from svtoolkit.scoring.calibration import cllr, min_cllr
+from svtoolkit.scoring.calibration import Calibration, cllr, fit_calibration, min_cllr
 
 
 @st.composite
@@ -115,3 +115,59 @@ def test_calibrated_gaussian_scores_are_close_to_their_minimum():
 def test_refuses(function, scores, target, message):
     with pytest.raises(UserError, match=message):
         function(np.array(scores), np.array(target))
+
+
+# ---- the affine map ----
+
+
+def gaussian_trials(targets: int, nontargets: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Two normal distributions of one width, whose log-likelihood ratio is affine in the score."""
+    rng = np.random.default_rng(seed)
+    scores = np.concatenate([rng.normal(0.6, 0.1, targets), rng.normal(0.2, 0.1, nontargets)])
+    return scores, np.arange(len(scores)) < targets
+
+
+def test_the_ratio_of_two_normal_distributions_is_found():
+    fitted = fit_calibration(*gaussian_trials(20000, 60000))
+    # ln N(s; 0.6, 0.1) - ln N(s; 0.2, 0.1) = 40 s - 16
+    assert fitted.scale == pytest.approx(40, rel=0.03)
+    assert fitted.llr(0.4) == pytest.approx(0, abs=0.1)
+
+
+def test_no_other_affine_map_costs_less():
+    scores, target = gaussian_trials(300, 1000, seed=3)
+    scores = np.where(target, scores, scores + 0.15)
+    fitted = fit_calibration(scores, target)
+    least = cllr(fitted.scale * scores + fitted.offset, target)
+    for scale in (0.9, 1.1):
+        assert cllr(fitted.scale * scale * scores + fitted.offset, target) > least
+    for offset in (-0.3, 0.3):
+        assert cllr(fitted.scale * scores + fitted.offset + offset, target) > least
+    assert min_cllr(scores, target) < least < cllr(scores, target)
+
+
+def test_the_weight_of_the_classes_is_equal_whatever_their_numbers():
+    scores, target = gaussian_trials(1000, 1000, seed=4)
+    many = np.concatenate([scores, np.repeat(scores[~target], 9)])
+    fitted = fit_calibration(many, np.concatenate([target, np.zeros(9000, dtype=bool)]))
+    assert fitted.llr(0.4) == pytest.approx(fit_calibration(scores, target).llr(0.4), abs=0.2)
+
+
+def test_classes_that_do_not_overlap_have_a_finite_scale():
+    fitted = fit_calibration(np.array([0.1, 0.2, 0.8, 0.9]), np.array([False, False, True, True]))
+    assert 0 < fitted.scale < 100
+    assert fitted.llr(0.5) == pytest.approx(0, abs=1e-6)
+    assert fitted.llr(0.9) < math.log(9)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_the_unit_of_the_scores_does_not_matter(scale):
+    scores, target = gaussian_trials(50, 80, seed=5)
+    fitted, changed = fit_calibration(scores, target), fit_calibration(scale * scores + 7 * scale, target)
+    assert changed.llr(scale * (0.33 + 7)) == pytest.approx(fitted.llr(0.33), rel=1e-5)
+
+
+def test_scores_that_are_all_equal_cannot_be_calibrated():
+    with pytest.raises(UserError, match=r"all 2 scores are 0.5; expected different ones; look at the model"):
+        fit_calibration(np.array([0.5, 0.5]), np.array([True, False]))
+    assert Calibration(2.0, -1.0).llr(0.75) == 0.5

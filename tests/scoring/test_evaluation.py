@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,8 @@ import pytest
 from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
 from svtoolkit.scoring.bootstrap import bootstrap_interval
-from svtoolkit.scoring.calibration import cllr, min_cllr
-from svtoolkit.scoring.evaluation import evaluate_scores, scored_part
+from svtoolkit.scoring.calibration import cllr, fit_calibration, min_cllr
+from svtoolkit.scoring.evaluation import evaluate_scores, judge_eer, scored_part
 from svtoolkit.scoring.metrics import equal_error_rate, min_dcf
 from svtoolkit.scoring.score_file import write_scores
 
@@ -47,6 +48,13 @@ def test_every_figure_is_that_of_its_function(scored: tuple[str, Trials, np.ndar
         "targets": 12,
         "nontargets": 54,
         "missing": 0,
+        "operating_point": {
+            "name": "eer",
+            "threshold": threshold,
+            "p_miss": np.mean(scores[trials.target] < threshold),
+            "p_fa": np.mean(scores[~trials.target] >= threshold),
+        },
+        "calibration": asdict(fit_calibration(scores, trials.target)),
     }
     assert result == expected
 
@@ -71,6 +79,43 @@ def test_trials_without_a_score_are_refused_or_counted(scored: tuple[str, Trials
     result = evaluate_scores(str(tmp_path / "half"), trials, allow_missing=True, **options)  # type: ignore[arg-type]
     assert (result["trials"], result["missing"]) == (33, 33)
     assert result["eer"] == equal_error_rate(scores[half], trials.target[half])[0]
+
+
+@pytest.mark.parametrize(("kept", "message"), [(True, "all 12 trials are target"), (False, "all 54 trials are nontar")])
+def test_trials_of_one_class_are_spoken_of(
+    scored: tuple[str, Trials, np.ndarray], tmp_path: Path, kept: bool, message: str
+) -> None:
+    _, trials, scores = scored
+    rows = np.flatnonzero(trials.target == kept)
+    write_scores(tmp_path / "some", trials.take(rows), scores[rows])
+    for listed, missing in ((trials.take(rows), False), (trials, True)):
+        with pytest.raises(UserError, match=rf"some: {message}.*; an error rate needs both kinds: add "):
+            evaluate_scores(
+                str(tmp_path / "some"),
+                listed,
+                utt2spk=None,
+                resamples=0,
+                confidence=0.95,
+                seed=0,
+                allow_missing=missing,
+            )
+
+
+@pytest.mark.parametrize(
+    ("eer", "interval", "remark"),
+    [
+        (0.03, [0.01, 0.05], None),
+        (0.3, None, None),
+        (0.3, [0.2, 0.45], None),
+        (0.47, None, "an EER of 47.00 % is chance: the scores say nothing of the speakers"),
+        (0.52, [0.4, 0.6], "an EER of 52.00 % is chance"),
+        (0.3, [0.1, 0.55], "an EER of 30.00 % cannot be told from chance, 50 %, by so few speakers"),
+        (0.93, [0.9, 0.95], "an EER of 93.00 % is worse than chance: scores or labels are the wrong way round"),
+    ],
+)
+def test_an_eer_at_chance_is_said_in_words(eer: float, interval: list[float] | None, remark: str | None) -> None:
+    found = judge_eer({"eer": eer, "eer_interval": interval})
+    assert found is None if remark is None else (found or "").startswith(remark)
 
 
 def test_a_score_file_of_another_list_is_refused(scored: tuple[str, Trials, np.ndarray]) -> None:

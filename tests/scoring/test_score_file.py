@@ -83,7 +83,8 @@ def test_only_the_first_missing_are_named(tmp_path):
         ("a b inf\n", r"scores:1: the score of `a b` is inf"),
         ("a b 1\n\na b\n", r"scores:3: found 'a b', expected `enrol test score`"),
         ("a b target\n", r"scores:1: the score 'target' is not a number"),
-        ("a b 0.1 target\n", r"scores:1: found 'a b 0.1 target'"),
+        ("a b 0.1 maybe\n", r"scores:1: found 'a b 0.1 maybe', expected `enrol test score` or `enrol test score targ"),
+        ("a b 0.1 target x\n", r"scores:1: found 'a b 0.1 target x'"),
         ("", "the file holds no score"),
         ("\n \n", "the file holds no score"),
     ],
@@ -93,6 +94,18 @@ def test_broken_files_are_refused(tmp_path, reader, text, message):
     path.write_text(text)
     with pytest.raises(UserError, match=message):
         reader(path)
+
+
+@pytest.mark.parametrize(("target", "nontarget"), [("target", "nontarget"), ("1", "0")])
+def test_labels_behind_the_scores_are_read_and_compared(tmp_path, target, nontarget):
+    trials = Trials(["a", "a"], ["b", "c"], np.array([True, False]))
+    path = tmp_path / "scores"
+    path.write_text(f"a c 0.1 {nontarget}\na b 0.9 {target}\n")
+    np.testing.assert_array_equal(align_scores(trials, path), [0.9, 0.1])
+    np.testing.assert_array_equal(read_scores(path)[2], [0.1, 0.9])
+    path.write_text(f"a c 0.1 {nontarget}\na b 0.9 {nontarget}\n")
+    with pytest.raises(UserError, match="scores:2: says that `a b` is a nontarget trial, but the trial list "):
+        align_scores(trials, path)
 
 
 def test_missing_file_is_refused(tmp_path):

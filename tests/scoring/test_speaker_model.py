@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -122,3 +125,124 @@ def test_float64_samples_are_those_of_float32_and_the_mode_of_the_network_is_put
     expected = model.embed(voice)
     assert model.extractor.network.training
     np.testing.assert_array_equal(model.embed(voice.astype(np.float64)), expected)
+
+
+# ---- what can be embedded ----
+
+
+@pytest.fixture(scope="module")
+def model(released: Path) -> svtoolkit.SpeakerModel:
+    return svtoolkit.load_model(released, device="cpu")
+
+
+@pytest.fixture
+def file(speech: Path) -> Path:  # noqa: F811
+    return KaldiDir.read(speech).utterances()[0].path
+
+
+def test_a_file_object_an_array_and_a_tensor_give_the_embedding_of_the_file(
+    model: svtoolkit.SpeakerModel, file: Path
+) -> None:
+    expected = model.embed(file)
+    samples, rate = soundfile.read(file, dtype="float32")
+    tensor = torch.from_numpy(samples)
+    with open(file, "rb") as stream:
+        np.testing.assert_array_equal(model.embed(stream), expected)
+    for audio in (
+        io.BytesIO(file.read_bytes()),
+        Unseekable(file.read_bytes()),
+        (samples, rate),
+        (tensor, rate),
+        tensor,
+        tensor.double(),
+        tensor[None],
+        tensor.clone().requires_grad_(),
+    ):
+        np.testing.assert_array_equal(model.embed(audio), expected)
+
+
+class Unseekable(io.BytesIO):
+    """As a pipe is."""
+
+    def seekable(self) -> bool:
+        return False
+
+    def seek(self, *_: int) -> int:
+        raise io.UnsupportedOperation("seek")
+
+
+def test_a_list_gives_a_row_for_each(model: svtoolkit.SpeakerModel, speech: Path) -> None:  # noqa: F811
+    files = [utterance.path for utterance in KaldiDir.read(speech).utterances()[:3]]
+    rows = model.embed([files[0], str(files[1]), soundfile.read(files[2])])
+    assert rows.shape == (3, 16)
+    for row, each in zip(rows, files, strict=True):
+        np.testing.assert_array_equal(row, model.embed(each))
+
+
+def test_samples_of_another_rate_are_converted_where_that_is_allowed(released: Path, tmp_path: Path) -> None:
+    voice = synthesise_voice(2, 0, 0.8).astype(np.float32)
+    soundfile.write(tmp_path / "48000.wav", voice, 48000, subtype="FLOAT")
+    plain, resampling = (svtoolkit.load_model(released, device="cpu", resample=allowed) for allowed in (False, True))
+    expected = resampling.embed(tmp_path / "48000.wav")
+    np.testing.assert_array_equal(resampling.embed((voice, 48000)), expected)
+    np.testing.assert_array_equal(resampling.embed(voice, sample_rate=48000), expected)
+    with pytest.raises(UserError, match="found samples of 48000 Hz, expected 16000 Hz; convert them, or load"):
+        plain.embed((voice, 48000))
+
+
+def test_a_channel_of_a_tensor_is_chosen_as_that_of_a_file(released: Path, file: Path) -> None:
+    samples, _ = soundfile.read(file, dtype="float32")
+    both = torch.from_numpy(np.stack([np.zeros_like(samples) + 0.1, samples]))
+    second = svtoolkit.load_model(released, device="cpu", channel=1)
+    np.testing.assert_array_equal(second.embed(both), svtoolkit.load_model(released, device="cpu").embed(file))
+    with pytest.raises(UserError, match="there is no channel 1, the tensor has 1"):
+        second.embed(both[:1])
+    with pytest.raises(UserError, match=r"found samples of shape \(2, \d+\), expected one channel"):
+        svtoolkit.load_model(released, device="cpu").embed(both)
+
+
+@pytest.mark.parametrize(
+    ("audio", "message"),
+    [
+        (5, "found int, expected a path, a file object, an array, a tensor, or samples with their rate"),
+        ([], "found an empty list, expected one recording or more"),
+        (io.StringIO("text"), "<StringIO>: is open as text, expected bytes; open it with mode 'rb'"),
+        (io.BytesIO(b"no audio at all"), "<BytesIO>: "),
+        (torch.zeros(8000, dtype=torch.int16), "found samples of type int16, expected floating-point numbers"),
+    ],
+)
+def test_what_is_no_audio_is_refused(model: svtoolkit.SpeakerModel, audio: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        model.embed(audio)
+
+
+# ---- verify ----
+
+
+def test_verify_decides_by_the_threshold(model: svtoolkit.SpeakerModel, speech: Path) -> None:  # noqa: F811
+    first, second, third = (str(utterance.path) for utterance in KaldiDir.read(speech).utterances()[:3])
+    score = model.similarity(first, second)
+    undecided = model.verify(first, second, min_voice=0)
+    assert (undecided.score, undecided.same_speaker, undecided.decision) == (score, None, None)
+    assert repr(undecided) == f"Verification(score={score:.4g})"
+    accepted = model.verify(first, second, threshold=score, min_voice=0)
+    assert (accepted.same_speaker, accepted.decision, accepted.threshold) == (True, "same speaker", score)
+    assert model.verify(first, second, threshold=score + 1e-9, min_voice=0).decision == "different speakers"
+    units = [row / np.linalg.norm(row) for row in model.embed([first, second])]
+    centre, other = np.mean(units, axis=0), model.embed(third)
+    expected = centre @ other / np.linalg.norm(centre) / np.linalg.norm(other)
+    assert model.verify([first, second], third, min_voice=0).score == pytest.approx(expected, abs=1e-6)
+
+
+def test_verify_refuses_what_is_no_speech_and_embed_does_not(model: svtoolkit.SpeakerModel, file: Path) -> None:
+    silence = np.zeros(RATE, dtype=np.float32)
+    assert model.embed(silence).shape == (16,)
+    for pair in ((silence, file), (file, silence), ([file, silence], file)):
+        with pytest.raises(UserError, match=r"0.00 s of voice in 1.00 s, expected 0.\d+ s or more \(it is silent\)"):
+            model.verify(*pair, threshold=0.0, min_voice=0.05)
+
+
+def test_a_model_says_what_it_is(model: svtoolkit.SpeakerModel) -> None:
+    assert re.fullmatch(
+        r"<SpeakerModel resnet10: 0.0\d M parameters, embeddings of 16, 16000 Hz, cpu, no threshold>", repr(model)
+    )

@@ -53,6 +53,13 @@ def test_options_are_read_and_the_rest_are_overrides(tmp_path: Path) -> None:
     ]
 
 
+def test_options_are_read_with_underscores_too(tmp_path: Path) -> None:
+    done = run_recipe(
+        tmp_path, SHOW_OPTIONS, "--stop_stage", "5", "--exp_dir=exp/a_b", "--data", "c_d", "--nj=1", "data.x_y=1"
+    )
+    assert done.stdout.splitlines() == ["0|5|exp/a_b|1|", "<c_d>", "<data.x_y=1>"], done.stderr
+
+
 def test_defaults_of_the_recipe_stay_without_options(tmp_path: Path) -> None:
     done = run_recipe(tmp_path, SHOW_OPTIONS)
     assert done.returncode == 0, done.stderr
@@ -76,6 +83,7 @@ def test_help_names_every_option_and_the_recipe(tmp_path: Path) -> None:
     [
         (["--stages", "2"], "unknown option '--stages': known are --stage --stop-stage --data --exp-dir --nj --help"),
         (["--lr=2"], "unknown option '--lr'"),
+        (["--stop_at=2"], "unknown option '--stop_at'"),
         (["-j", "2"], "unknown option '-j'"),
         (["--stage"], "--stage needs a value"),
         (["--data", "--nj", "2"], "--data needs a value"),

@@ -92,6 +92,11 @@ def test_only_what_is_not_set_yet_is_named(tmp_path: Path, optim):
     assert names == ([f"optim={optim}_8bit"] if "8bit" not in optim else [])
 
 
+def test_a_gpu_without_bf16_is_advised_fp16(tmp_path, monkeypatch):
+    monkeypatch.setattr(fitting, "half_precision", lambda device: "fp16")
+    assert "trainer.precision=fp16" in dict(suggestions(tiny_config(tmp_path, tmp_path), 1, 18))
+
+
 @pytest.mark.parametrize("model", ["resnet10", "revnet_tiny"])
 def test_trying_changes_nothing(speech, tmp_path, model):
     config = tiny_config(speech, tmp_path)

@@ -167,6 +167,7 @@ def test_what_is_wrong_is_said_once(tmp_path, warm_svt):
     assert status == 1
     assert output.count("there is no such data directory") == 1
     assert "Traceback" not in output
+    assert list(tmp_path.iterdir()) == [], "a failed start leaves nothing behind"
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,8 @@ from svtoolkit.training.settings import micro_batch_of
         ({"features__window": "round"}, r"features cannot be computed: features\.window is 'round', expected one of"),
         ({"features__num_bins": 500}, r"features cannot be computed: features\.num_bins is 500, but filter"),
         ({"validation__speakers": -1}, r"validation\.speakers is -1, expected 0 or more"),
+        ({"validation__speakers": 1}, r"validation\.speakers is 1, expected 2 or more, .* or 0: no validation"),
+        ({"validation__max_speakers": 1}, r"validation\.max_speakers is 1, expected 2 or more"),
         (
             {"validation__speakers": 8},
             r"validation\.speakers is 8: .* leaves none of 8 to train on; .*0: no validation",

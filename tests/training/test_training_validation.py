@@ -9,8 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from speech_material import write_speech
 from tiny_runs import read_records, tiny_config
 
+from svtoolkit.config import ValidationConfig
+from svtoolkit.crops.training_data import TrainingData
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.trials import read_trials
 from svtoolkit.errors import UserError
@@ -79,6 +82,37 @@ def test_without_validation_there_is_none(speech, tmp_path, caplog):
     assert "8 speakers x 3 speeds = 24 classes\n" in (tmp_path / "logs" / "train.log").read_text()
     assert not (tmp_path / "validation").exists()
     assert not [record for record in read_records(tmp_path) if "validation_eer" in record]
+
+
+@pytest.mark.parametrize(
+    ("changes", "held_out", "note"),
+    [
+        ({}, 0, "no speaker is held out for validation: a fifth of 8 speakers, of those with two utterances, is less"),
+        ({"speakers": 2}, 2, None),
+        ({"speakers": 6}, 6, None),
+    ],
+)
+def test_of_few_speakers_a_fifth_is_held_out_unless_a_number_is_given(
+    changes, held_out, note, speech, tmp_path, caplog
+):
+    config = tiny_config(speech, tmp_path)
+    config.validation = ValidationConfig(**changes)
+    with caplog.at_level(logging.INFO):
+        data = TrainingData(config)
+    assert len(data.training_set.speakers) == 8 - held_out
+    assert (0 if data.held_out is None else len(data.held_out.speakers)) == held_out
+    assert ("held out for validation" in caplog.text) == (note is not None)
+    assert note is None or note in caplog.text
+
+
+def test_fewer_held_out_speakers_than_usual_are_spoken_of(tmp_path, caplog):
+    config = tiny_config(write_speech(tmp_path, speakers=11, utterances=2), tmp_path / "exp")
+    config.validation = ValidationConfig(max_speakers=8)
+    with caplog.at_level(logging.INFO):
+        data = TrainingData(config)
+    assert data.held_out is not None
+    assert len(data.held_out.speakers) == 2
+    assert "2 speakers are held out for validation instead of 8: a fifth of 11 at most" in caplog.text
 
 
 def test_a_network_in_training_stays_in_training_and_as_it_was(speech, tmp_path):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from svtoolkit.audio.shards.location import ShardLocation
 from svtoolkit.errors import UserError
+from svtoolkit.system.regular_file import check_regular
 
 if TYPE_CHECKING:
     from svtoolkit.audio.shards.remote_cache import RemoteShards
@@ -99,6 +100,7 @@ class _OpenArchives:
             archive = self._archives.get(path)
             # An archive without a name was replaced or deleted since: what has its name now is what the caller means.
             if archive is None or not os.fstat(archive.descriptor).st_nlink:
+                check_regular(path)
                 archive = self._archives[path] = _Archive(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
             self._archives.move_to_end(path)
             if len(self._archives) > self._capacity:

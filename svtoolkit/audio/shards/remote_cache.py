@@ -19,10 +19,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from svtoolkit.audio.shards.remote_source import TransferError, fetch_archive
-from svtoolkit.errors import UserError
+from svtoolkit.errors import UserError, hide_credentials
 from svtoolkit.system.checksum import hash_file
 from svtoolkit.system.file_lock import NoLocksError, hold_lock
 from svtoolkit.system.output_folder import explain_full_disk
+from svtoolkit.system.regular_file import check_regular
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +121,7 @@ class RemoteShards:
                         f"{url}: could not be fetched in {len(DELAYS) + 1} attempts ({error}); check the network and "
                         "the address, then run the command again: what is fetched already is kept"
                     ) from error
-                log.warning("%s: %s; another attempt in %g s", url, error, delay)
+                log.warning("%s: %s; another attempt in %g s", hide_credentials(url), error, delay)
                 time.sleep(delay)
 
     def _reserve(self, url: str, size: int, lock: Path) -> None:
@@ -171,6 +172,7 @@ def _release(lock: Path) -> None:
 
 def _open_shared(archive: Path) -> int | None:
     """A descriptor with a shared lock on an archive of the cache, noted as used; None where it is not there."""
+    check_regular(archive)
     try:
         descriptor = os.open(archive, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

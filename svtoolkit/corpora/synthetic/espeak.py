@@ -155,7 +155,7 @@ def find_espeak() -> tuple[Path, Path]:
     except ImportError as error:
         raise UserError(
             "the synthetic corpus is spoken by eSpeak NG, which is not installed: install with "
-            "`pip install svtoolkit[demo]`"
+            "`pip install espeakng-loader`"
         ) from error
     package = Path(espeakng_loader.__file__).parent
     library, data = Path(espeakng_loader.get_library_path()), package / "espeak-ng-data"

@@ -11,7 +11,7 @@ from svtoolkit.data.kaldi_dir import further_tables, invert
 from svtoolkit.data.shard_index import CHECKSUMS, INDEX
 from svtoolkit.data.sharding.shard_file import ShardRecord
 from svtoolkit.data.tables import write_table
-from svtoolkit.data.trials import parse_trial, trial_lines
+from svtoolkit.data.trials import parse_trials
 from svtoolkit.data.validation import find_trials
 from svtoolkit.system.atomic import atomic_write
 
@@ -50,16 +50,12 @@ def carry_tables(source: Path, out: Path, utt2spk: Mapping[str, str], *, kept_as
         if table:
             write_table(out / name, table)
     for file in find_trials(source):
-        lines = [line for _, line in trial_lines(file)]
-        usable = [line for line in lines if not _names_another(line, utt2spk)]
+        found = [(line, trial) for _, line, trial in parse_trials(file)]
+        lines = [line for line, _ in found]
+        usable = [line for line, trial in found if isinstance(trial, str) or {trial[0], trial[1]} <= utt2spk.keys()]
         if len(usable) < len(lines):
             log.warning("%s: %d of %d trials are of utterances %s", file, len(usable), len(lines), kept_as)
         with atomic_write(out / file.name, "wb") as stream:
             # Results are compared by the hash of their list: one that loses nothing keeps every byte.
             whole = len(usable) == len(lines)
             stream.write(file.read_bytes() if whole else "".join(f"{line}\n" for line in usable).encode())
-
-
-def _names_another(line: str, utt2spk: Mapping[str, str]) -> bool:
-    trial = parse_trial(line)
-    return trial is not None and not (trial[0] in utt2spk and trial[1] in utt2spk)

@@ -110,7 +110,7 @@ def read_record(task: ShardTask) -> ShardRecord | None:
             {utterance: ShardEntry(**entry) for utterance, entry in plain["entries"].items()},
             [BadFile(**bad) for bad in plain["bad"]],
         )
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         log.warning("%s: is no record of a shard; the shard is made again", task.record)
         return None
     size = task.archive.stat().st_size if task.archive.is_file() else 0

@@ -160,7 +160,8 @@ def _claim(folder: Path, made_of: dict[str, object]) -> Iterator[None]:
     records.mkdir(parents=True, exist_ok=True)
     busy = f"{folder}: another process is writing shards there; wait for it or stop it"
     with hold_alone(records / "lock", busy=busy) as alone:
-        claim_folder(claim, made_of, content="shards made of")
+        is_empty = alone and not any(folder.glob("shard-*.tar"))
+        claim_folder(claim, made_of, content="shards made of", is_empty=is_empty)
         if alone:
             remove_leftovers([folder, records])
         yield

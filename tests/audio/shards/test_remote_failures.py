@@ -70,6 +70,54 @@ def test_a_server_that_falls_silent(server, tmp_path, delays, monkeypatch, caplo
     assert "Timeout on reading data" in caplog.text
 
 
+@pytest.mark.parametrize("has_head", [True, False], ids=["asked for the content", "asked for the size"])
+@pytest.mark.parametrize("answer", ["drip", "slow head"])
+def test_a_server_that_drips(server, tmp_path, delays, monkeypatch, caplog, answer, has_head):
+    """Bytes keep coming, so that it is never silent, and never done."""
+    for name in ("SILENCE", "STRETCH"):
+        monkeypatch.setattr(remote_source, name, 0.3)
+    server.files = {"/a.tar": b"hello" * 1000, "/b.tar": b"hello" * 1000}
+    server.answers = [answer]
+    server.has_head = has_head
+    remote = RemoteShards(tmp_path / "cache", MIB)
+    assert fetch(remote, server.url("/a.tar")).read_bytes() == b"hello" * 1000
+    assert delays in ([1.0], [])  # a size that is asked for with the content may come before its bytes
+    server.answers = [answer] * 20
+    with pytest.raises(UserError, match=r"in 5 attempts \((\d+ bytes came in 0 s|no whole answer)"):
+        fetch(remote, server.url("/b.tar"))
+
+
+def test_credentials_are_not_shown(server, tmp_path, delays, caplog):
+    url = server.url("/a.tar").replace("http://", "http://someone:secret@")
+    remote = RemoteShards(tmp_path / "cache", MIB)
+    messages = []
+    for answers in ([404], [503] * 20, [503]):
+        server.files = {} if answers == [404] else {"/a.tar": b"hello"}
+        server.answers = list(answers)
+        try:
+            fetch(remote, url)
+        except UserError as error:
+            messages.append(str(error))
+    assert [message.partition(": ")[0] for message in messages] == [url.replace("someone:secret", "***")] * 2
+    assert "secret" not in caplog.text + "".join(messages)
+    assert "http://***@127.0.0.1" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http:///a.tar", "http://[::1/a.tar", "http://host:99999999/a.tar", "http://host:port/a.tar",
+        "http://\u0130..x/a.tar", "https://user:secret@[/a.tar", "://a.tar", "s4://x/a.tar", "http://.../a.tar",
+    ],
+)  # fmt: skip
+def test_an_address_that_is_none(tmp_path, delays, url):
+    with pytest.raises(UserError) as error:
+        fetch(RemoteShards(tmp_path / "cache", MIB), url)
+    assert str(error.value).startswith(f"{url.replace('user:secret', '***')}: ")
+    assert "secret" not in str(error.value)
+    assert delays == []
+
+
 def test_no_server(tmp_path, delays, server):
     url = server.url("/a.tar")
     server.server_close()

@@ -1,0 +1,112 @@
+"""How much of a recording is voice, by its level alone: enough to refuse what is no speech at all.
+
+Speech rises and falls with every syllable, three to eight times a second. Silence, white noise, a fan and the hum of
+the mains do not. So a stretch of 10 ms counts as voice where its level stands ``RISE_DB`` above the lowest of the half
+second before it, and above the lowest of the half second after it: a step from quiet to loud noise rises and does not
+fall. What is shorter than ``SHORTEST`` is a click. The level is the mean in dB over five octaves, so that a voice is
+heard in noise that covers a part of its spectrum, and the level of noise of any colour stays steady. Only differences
+of levels are taken, and quiet speech is speech; below ``QUIET_DB``, where 16-bit files have their rounding noise alone,
+nothing counts.
+
+Noise that changes as speech does (music, barking, a second voice) is not told from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.ndimage import binary_opening, minimum_filter1d
+
+WINDOW, HOP = 0.050, 0.010
+"""Seconds over which a level is taken, and between two levels."""
+
+OCTAVES = (150.0, 300.0, 600.0, 1200.0, 2400.0, 4000.0)
+"""Edges of the bands in Hz: above the hum of the mains, below hiss."""
+
+RISE_DB = 3.0
+QUIET_DB = -90.0
+"""Of all bands together, against a full-scale sine."""
+
+EMPTY_DB = -110.0
+"""A band is no quieter than that: below, a rise would be one of nothing."""
+
+AROUND = 0.5
+"""Seconds before and after in which the level has to be lower."""
+
+SHORTEST = 0.06
+"""Seconds in a row that a syllable has at least; a click has ``WINDOW``."""
+
+BLOCK = 4096
+"""Windows transformed at a time, which take some 30 MB."""
+
+MIN_VOICE = 0.3
+"""Seconds of voice that a recording of speech has at least."""
+
+
+@dataclass(frozen=True)
+class VoiceActivity:
+    """What was heard.
+
+    Attributes:
+        voice: seconds of voice.
+        total: seconds of the recording.
+        silent: nothing in it is louder than the rounding noise of 16-bit files.
+    """
+
+    voice: float
+    total: float
+    silent: bool
+
+    def why_no_speech(self, min_voice: float = MIN_VOICE) -> str | None:
+        """Why the recording is refused as speech; None where it has ``min_voice`` seconds of voice."""
+        if self.voice >= min_voice:
+            return None
+        cause = "it is silent" if self.silent else "the rest is silence, noise or hum"
+        return (
+            f"{self.voice:.2f} s of voice in {self.total:.2f} s, expected {min_voice:g} s or more ({cause}); "
+            "record speech, nearer to the microphone or for longer"
+        )
+
+
+def measure_voice(samples: np.ndarray, sample_rate: int) -> VoiceActivity:
+    """Find out how much voice there is.
+
+    Args:
+        samples: in [-1, 1], floating point, shape (samples,); NaN and infinity count as 0.
+        sample_rate: in Hz.
+    """
+    bands = band_powers(samples, sample_rate)
+    loud = 10 * np.log10(bands.sum(axis=1) + 1e-20) > QUIET_DB
+    levels = 10 * np.log10(np.maximum(bands, 10 ** (EMPTY_DB / 10))).mean(axis=1)
+    heard = np.where(loud, levels, np.inf)  # digital silence is no background to rise from
+    floor = np.maximum(_lowest_before(heard), _lowest_before(heard[::-1])[::-1])
+    voiced = binary_opening(loud & (levels >= floor + RISE_DB), np.ones(round(SHORTEST / HOP)))
+    return VoiceActivity(float(voiced.sum()) * HOP, len(samples) / sample_rate, not loud.any())
+
+
+def band_powers(samples: np.ndarray, sample_rate: int) -> np.ndarray:
+    """Power in each octave below half the rate, every 10 ms: (samples,) -> (stretches, bands) float64.
+
+    A full-scale sine has a power of 1 in its band.
+    """
+    signal = np.nan_to_num(samples.astype(np.float64), posinf=0.0, neginf=0.0)
+    window, hop = round(WINDOW * sample_rate), round(HOP * sample_rate)
+    frequencies = np.fft.rfftfreq(window, 1 / sample_rate)
+    edges = np.unique(np.searchsorted(frequencies, OCTAVES))
+    if len(signal) < window:
+        return np.empty((0, len(edges) - 1))
+    taper = np.hanning(window)
+    windows = np.lib.stride_tricks.sliding_window_view(signal, window)[::hop]
+    powers = []
+    for start in range(0, len(windows), BLOCK):
+        spectrum = np.fft.rfft(windows[start : start + BLOCK] * taper)
+        total = np.cumsum(np.square(np.abs(spectrum)), axis=1)[:, edges - 1]
+        powers.append(np.diff(total, axis=1) * 4 / (window * np.square(taper).sum()))
+    return np.concatenate(powers)
+
+
+def _lowest_before(levels: np.ndarray) -> np.ndarray:
+    """The lowest of a level and of those of the last ``AROUND`` seconds."""
+    width = round(AROUND / HOP) + 1
+    return minimum_filter1d(levels, width, mode="constant", cval=np.inf, origin=(width - 1) // 2)

@@ -1,0 +1,106 @@
+"""Recordings of any length through a network of convolutions, in stretches of bounded memory, with the same embedding.
+
+A frame of the last feature map depends on the frames around it alone. So a stretch is computed with that much context
+on both sides, what the context itself becomes is dropped, and the statistics of the kept frames are merged: all is
+that of the whole recording, up to rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from svtoolkit.models.pooling import StatisticsPooling, StretchedStatistics
+from svtoolkit.models.speaker_network import ChainNetwork
+from svtoolkit.reversible import run_in_chain
+
+PROBE_FRAMES = 256
+"""Enough to see by what factor each module shortens time."""
+TOLERANCE = 1e-3
+"""Of the largest value of a map: far above rounding, far below what a module that looks at all frames would change."""
+
+
+class TimeGeometry(NamedTuple):
+    """How the last feature map lies over the frames that go in.
+
+    Attributes:
+        stride: frames that go in for one of the map.
+        context: frames on either side that one of the map may depend on; a multiple of ``stride``.
+    """
+
+    stride: int
+    context: int
+
+
+@torch.inference_mode()
+def time_geometry(network: nn.Module, num_bins: int) -> TimeGeometry | None:
+    """The geometry of a network in eval mode, or None for one that cannot work in stretches.
+
+    The context is counted from the convolutions, as if all followed each other. What no count tells, such as a module
+    that looks at all frames at once, shows in a trial with noise that grows louder.
+
+    Args:
+        network: any; a chain of convolutions with statistics pooling can work in stretches.
+        num_bins: of the features.
+    """
+    if not isinstance(network, ChainNetwork) or type(network.pooling) is not StatisticsPooling:
+        return None
+    device = next(network.parameters()).device
+    value = torch.zeros(1, 1, num_bins, PROBE_FRAMES, device=device)
+    context = 0
+    for module in (network.stem, *network.stages):
+        value = run_in_chain([module], value)
+        if value.ndim != 4 or not value.shape[-1] or PROBE_FRAMES % value.shape[-1]:
+            return None
+        stride = PROBE_FRAMES // value.shape[-1]
+        convolutions = [layer for layer in module.modules() if isinstance(layer, nn.Conv2d)]
+        reach = sum(math.ceil((layer.kernel_size[1] - 1) * layer.dilation[1] / 2) for layer in convolutions)
+        context += stride * (1 + reach)
+    geometry = TimeGeometry(stride, math.ceil(context / stride) * stride)
+    with torch.autocast(device.type, enabled=False):
+        return geometry if _holds(network, geometry, num_bins, device) else None
+
+
+def embed_in_stretches(network: ChainNetwork, features: Tensor, geometry: TimeGeometry, length: int) -> Tensor:
+    """Embedding of one recording: (1, frames, bins) -> (1, embedding_dim).
+
+    Args:
+        geometry: of the network.
+        length: frames of a stretch, to which the context comes on both sides.
+    """
+    length = max(1, length // geometry.stride) * geometry.stride
+    statistics = StretchedStatistics()
+    frames = features.shape[1]
+    for begin in range(0, frames, length):
+        end = min(begin + length, frames)
+        statistics.include(_kept(network, features, geometry, begin, end))
+    return network.embedding(statistics.pooled())
+
+
+def _kept(network: ChainNetwork, features: Tensor, geometry: TimeGeometry, begin: int, end: int) -> Tensor:
+    """The frames of the map that lie over ``begin`` to ``end``, as they are in the map of the whole."""
+    stride, context = geometry
+    first, last = max(0, begin - context), min(features.shape[1], end + context)
+    feature_map = _map_of(network, features[:, first:last])
+    kept = feature_map[..., (begin - first) // stride :]
+    return kept if end == features.shape[1] else kept[..., : (end - begin) // stride]
+
+
+def _map_of(network: ChainNetwork, features: Tensor) -> Tensor:
+    return run_in_chain([network.stem, *network.stages], features.transpose(1, 2).unsqueeze(1))
+
+
+def _holds(network: ChainNetwork, geometry: TimeGeometry, num_bins: int, device: torch.device) -> bool:
+    """Whether two stretches of a trial have the map of the whole."""
+    half = geometry.context + 4 * geometry.stride
+    noise = torch.randn(1, 2 * half, num_bins, generator=torch.Generator().manual_seed(0))
+    features = (noise * torch.linspace(0.1, 10.0, 2 * half).view(1, -1, 1)).to(device)
+    whole = _map_of(network, features)
+    parts = [_kept(network, features, geometry, *bounds) for bounds in ((0, half), (half, 2 * half))]
+    joined = torch.cat(parts, dim=-1)
+    if joined.shape != whole.shape:
+        return False
+    return bool((joined - whole).abs().max() <= TOLERANCE * whole.abs().max())

@@ -1,0 +1,72 @@
+"""Which utterances go together: of equal length, by seconds and by number, the longest first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from svtoolkit.data.kaldi_dir import Utterance
+from svtoolkit.features import build_front_end
+from svtoolkit.memory.ledger import MemoryLedger
+from svtoolkit.models import build_model
+from svtoolkit.scoring.batches import plan_batches
+from svtoolkit.scoring.extraction import EmbeddingExtractor
+
+RATE = 16000
+SECONDS = [1.0, 3.0, 1.0, 2.0, 1.0, 3.0, 1.0]
+
+
+@pytest.fixture
+def utterances(tmp_path: Path) -> list[Utterance]:
+    found = []
+    for number, seconds in enumerate(SECONDS):
+        path = tmp_path / f"{number}.wav"
+        soundfile.write(path, np.zeros(round(seconds * RATE)), RATE)
+        found.append(Utterance(str(number), "x", path))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ((120.0, 32), [[1, 5], [3], [0, 2, 4, 6]]),
+        ((3.1, 32), [[1], [5], [3], [0, 2, 4], [6]]),
+        ((120.0, 2), [[1, 5], [3], [0, 2], [4, 6]]),
+        ((1.0, 32), [[1], [5], [3], [0], [2], [4], [6]]),
+    ],
+)
+def test_batches(utterances: list[Utterance], limits: tuple[float, int], expected: list[list[int]]) -> None:
+    batches, failures = plan_batches(
+        utterances, build_front_end(), batch_seconds=limits[0], batch_size=limits[1], jobs=2
+    )
+    assert batches == expected
+    assert not failures
+
+
+def test_what_has_no_header_is_in_no_batch(utterances: list[Utterance]) -> None:
+    utterances[3].path.write_bytes(b"no audio")
+    utterances[0].path.unlink()
+    batches, failures = plan_batches(utterances, build_front_end(), batch_seconds=9.0, batch_size=9, jobs=1)
+    assert batches == [[1, 5], [2, 4, 6]]
+    assert sorted(failures) == [0, 3]
+    assert "no such file" in failures[0]
+
+
+def test_a_batch_of_twenty_seconds_each_is_far_from_filling_a_gpu_of_eleven_gigabytes() -> None:
+    seconds = 20.0
+    together = int(EmbeddingExtractor.batch_seconds / seconds)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        network = build_model("resnet152", num_bins=80, embedding_dim=256).eval()
+        features = torch.zeros(together, round(100 * seconds), 80)
+        with torch.no_grad(), MemoryLedger("cpu") as ledger:
+            network(features)
+    held = highest = 0
+    for change in ledger.changes:
+        held += change.difference
+        highest = max(highest, held)
+    assert 1 < highest / 2**30 < 3

@@ -1,0 +1,65 @@
+"""YAML and JSON of bounded depth, and without aliases."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import yaml
+
+from svtoolkit.system.plain_data import DEEPEST, MalformedError, check_yaml, parse_json, read_yaml, write_yaml
+
+
+def as_yaml(tmp_path, text: str) -> object:
+    (tmp_path / "a.yaml").write_text(text)
+    check_yaml(tmp_path / "a.yaml")
+    return read_yaml(tmp_path / "a.yaml")
+
+
+def test_what_is_plain_is_read_as_by_others(tmp_path):
+    text = "a: [1, 2.5, null, yes]\nb: {c: text, d: 2020-01-01}\ne: &anchor [x]\n"
+    assert as_yaml(tmp_path, text) == yaml.safe_load(text)
+    assert as_yaml(tmp_path, "") is None
+    assert parse_json('{"a": [1, 2.5, null, true, "["]}') == {"a": [1, 2.5, None, True, "["]}
+
+
+def test_as_deep_as_may_be_and_one_more(tmp_path):
+    deep = "[" * DEEPEST + "]" * DEEPEST
+    assert parse_json(deep) == yaml.safe_load(deep)
+    as_yaml(tmp_path, deep.replace("[]", ""))
+    with pytest.raises(MalformedError, match=f"nested deeper than {DEEPEST} levels"):
+        parse_json(f"[{deep}]")
+    with pytest.raises(MalformedError, match=f"line 1 is nested deeper than {DEEPEST} levels"):
+        as_yaml(tmp_path, f"[{deep}]")
+    assert parse_json("[" + ",".join(["[]"] * 1000) + "]") == [[]] * 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "line"),
+    [
+        ("a: 1\nb: &x [1]\nc: *x\n", r"found the alias \*x on line 3", 3),
+        ("a: {b\n", "expected", 2),
+        ("a: 2020-13-45\n", "month must be in 1..12", None),
+        ("a: !!timestamp soon\n", "NoneType", None),
+        ("a: !!python/object:os.system x\n", "could not determine a constructor", 1),
+        ("a: " + "9" * 5000, "Exceeds the limit", None),
+        ("a: \0", "special characters are not allowed", None),
+    ],
+)
+def test_what_is_no_yaml(tmp_path, text, reason, line):
+    with pytest.raises(MalformedError, match=reason) as caught:
+        as_yaml(tmp_path, text)
+    assert caught.value.line == line
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100000, "9" * 5000])
+def test_what_is_no_json(text):
+    with pytest.raises(MalformedError):
+        parse_json(text)
+
+
+def test_no_aliases_are_written():
+    shared, stream = [1], io.StringIO()
+    write_yaml({"b": shared, "a": shared}, stream)
+    assert stream.getvalue() == "b:\n- 1\na:\n- 1\n"

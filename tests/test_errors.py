@@ -1,0 +1,49 @@
+"""What a message never shows."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+
+import pytest
+
+from svtoolkit.cli import main
+from svtoolkit.errors import UserError, hide_credentials
+from svtoolkit.runs.provenance import read_record, write_record
+from svtoolkit.system.output import log_to_stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://me:secret@host/a.tar: is gone", "https://***@host/a.tar: is gone"),
+        ("https:/me:secret@host/a.tar:0:5", "https:/***@host/a.tar:0:5"),
+        ("https://me:se@cret@host:80/a", "https://***@host:80/a"),
+        ("s3://key@bucket and ftp://me:secret@host", "s3://***@bucket and ftp://***@host"),
+        ("https://host/me@home", "https://host/me@home"),
+        ("file:///home/me@host/a", "file:///home/me@host/a"),
+        ("a@b, c:d@e, /x:/y", "a@b, c:d@e, /x:/y"),
+    ],
+)
+def test_credentials(text, shown):
+    assert hide_credentials(text) == shown
+    assert str(UserError(text)) == shown
+    assert str(pickle.loads(pickle.dumps(UserError(text)))) == shown
+
+
+def test_the_log(capsys):
+    with log_to_stdout():
+        logging.getLogger("svtoolkit.test").info("%s: fetched", "https://me:secret@host/a.tar")
+    assert capsys.readouterr().out == "https://***@host/a.tar: fetched\n"
+
+
+def test_records_of_commands(tmp_path):
+    write_record(tmp_path / "r.yaml", "svt x root=https://me:secret@host/", {"root": "https://me:secret@host/"})
+    assert "secret" not in (tmp_path / "r.yaml").read_text()
+    assert read_record(tmp_path / "r.yaml") == {"command": "svt x root=https://***@host/", "root": "https://***@host/"}
+
+
+def test_errors_of_usage(capsys):
+    assert main(["train", "data.rot=https://me:secret@host/"]) == 1
+    assert main(["train", "data.channel=https://me:secret@host/"]) == 1
+    assert "secret" not in capsys.readouterr().err
