@@ -46,7 +46,7 @@ OF_SOME_COMMANDS = {
 OF_TRAINING = {("svtoolkit.audio.files", "features.sample_rate")}
 """Said where the caller is ``svt train`` alone."""
 
-NO_KEYS = {"inplace", "retain_graph", "scale", "margin"}
+NO_KEYS = {"framewise", "inplace", "retain_graph", "scale", "margin"}
 """Words before an equals sign that are arguments in Python or of a formula, and say so."""
 
 

@@ -64,8 +64,9 @@ class BadFiles:
         reasons = "; ".join(item.reason for item in self.found[:SHOWN])
         return UserError(
             f"{len(self.found)} of {self._utterances} files cannot be used, with {self._key}={self._max_bad:g} "
-            f"{self.allowed} may be: {reasons}; {self._folder / BAD_FILES} lists them: repair or drop them (`svt validate "
-            f"--fix`), or raise {self._key}, and run the same command again, which keeps what is finished"
+            f"{self.allowed} may be: {reasons}; {self._folder / BAD_FILES} lists them: repair or drop them "
+            f"(`svt validate --fix`), or raise {self._key}, and run the same command again, "
+            "which keeps what is finished"
         )
 
 

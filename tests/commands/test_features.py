@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import yaml
 from command_material import BINS, RATE, TRAIN_WORDS, write_data
 
 from svtoolkit.cli import main
+from svtoolkit.data.feature_archive import write_features
+from svtoolkit.scoring import embedding_parts
+from svtoolkit.scoring.forward import BoundedForward
 
 FRONT_END = (f"features.num_bins={BINS}", f"features.sample_rate={RATE}")
 
@@ -59,6 +63,69 @@ def test_embeddings_are_those_of_the_audio(tmp_path, model, eval_data, stored, f
         assert np.linalg.norm(ours[name] - audio[name]) <= tolerance * np.linalg.norm(audio[name])
     record = yaml.safe_load((tmp_path / "features.yaml").read_text())
     assert record["audio_seconds"] == pytest.approx(8 * 0.9 + 8 * 0.95, abs=16 * 0.01)
+
+
+@pytest.mark.parametrize("recomputed", [False, True])
+def test_stopped_and_run_again_it_goes_on_with_features_that_are_as_they_were(
+    tmp_path, model, eval_data, monkeypatch, recomputed
+):
+    monkeypatch.setattr(embedding_parts, "SECONDS", 0.0)
+    assert features(eval_data, tmp_path / "stored") == 0
+    assert embed(model, tmp_path / "stored", tmp_path / "whole", "batch_size=3") == 0
+    forward, sizes = BoundedForward.__call__, []
+
+    def stop_at_the_fourth(self, signals):
+        sizes.append(len(signals))
+        if len(sizes) == 4:
+            raise RuntimeError("the power is gone")
+        return forward(self, signals)
+
+    monkeypatch.setattr(BoundedForward, "__call__", stop_at_the_fourth)
+    with pytest.raises(RuntimeError, match="the power is gone"):
+        embed(model, tmp_path / "stored", tmp_path / "e", "batch_size=3")
+    if recomputed:
+        for archive in (tmp_path / "stored").glob("*.ark"):
+            os.utime(archive, (2**32, 2**32))
+    before = sum(sizes[:3])
+    sizes[:] = [0] * 4
+    assert embed(model, tmp_path / "stored", tmp_path / "e", "batch_size=3") == 0
+    assert sum(sizes) == (16 if recomputed else 16 - before)
+    whole, ours = (kaldiio.load_scp(f"{tmp_path}/{name}.scp") for name in ("whole", "e"))
+    assert sorted(ours) == sorted(whole)
+    for name in ours:
+        np.testing.assert_array_equal(ours[name], whole[name])
+    assert not (tmp_path / "e.parts").exists()
+
+
+def test_features_that_are_not_finite_have_no_embedding(tmp_path, model, eval_data, capsys):
+    assert features(eval_data, tmp_path / "stored") == 0
+    location = dict(line.split() for line in (tmp_path / "stored" / "feats.scp").read_text().splitlines())["s21-3"]
+    archive, _, offset = location.rpartition(":")
+    with Path(archive).open("r+b") as stream:
+        stream.seek(int(offset) + 15)
+        stream.write(np.full(4, np.nan, "<f4").tobytes())
+    assert embed(model, tmp_path / "stored", tmp_path / "e") == 1
+    said = capsys.readouterr().err
+    assert f"failed: s21-3: {location}: holds features that are NaN or infinite; compute the features again" in said
+    assert "error: 1 of 16 utterances have no embedding" in said
+    assert len(kaldiio.load_scp(f"{tmp_path}/e.scp")) == 15
+    assert embed(model, tmp_path / "stored", tmp_path / "e", "max_bad=0.1") == 0
+
+
+def test_long_recordings_go_in_stretches_to_the_same_embedding(tmp_path, model, stored):
+    """Fifteen seconds by two at a time."""
+    data = tmp_path / "long"
+    data.mkdir()
+    content = kaldiio.load_scp(str(stored["float32"] / "feats.scp"))
+    with (data / "feats.ark").open("wb") as stream:
+        offset = write_features(stream, "a-1", np.concatenate(list(content.values())), "float32")
+    for name, text in {"feats.scp": f"{data}/feats.ark:{offset}", "utt2spk": "a", "utt2dur": "14.8"}.items():
+        (data / name).write_text(f"a-1 {text}\n")
+    (data / "features.yaml").write_bytes((stored["float32"] / "features.yaml").read_bytes())
+    assert embed(model, data, tmp_path / "whole") == 0
+    assert embed(model, data, tmp_path / "stretches", "batch_seconds=2") == 0
+    whole, ours = (kaldiio.load_scp(f"{tmp_path}/{name}.scp")["a-1"] for name in ("whole", "stretches"))
+    np.testing.assert_allclose(ours, whole, rtol=1e-4, atol=1e-5)
 
 
 def test_of_a_directory_with_both_the_key_chooses(tmp_path, model, eval_data, stored, capsys):

@@ -265,10 +265,70 @@ def test_an_archive_that_is_cut_off_is_a_sentence_from_any_process(speech, tmp_p
     archive = tmp_path / "features" / "feats-000000.ark"
     archive.write_bytes(archive.read_bytes()[:1000])
     config = tiny_config(
-        tmp_path / "features", tmp_path / "exp", **STORED, data__num_workers=num_workers, validation__speakers=0
+        tmp_path / "features",
+        tmp_path / "exp",
+        **STORED,
+        data__num_workers=num_workers,
+        validation__speakers=0,
+        data__max_bad=0.0,
     )
     with pytest.raises(UserError, match=r"feats-000000\.ark:\d+: no features can be read there \(.*\); compute the"):
         train(config)
+
+
+def blow_up(folder: Path, *utterances: str) -> None:
+    """Some utterances' features of float32 become infinite."""
+    for utterance in utterances:
+        archive, _, offset = KaldiDir.read(folder, source="features").wav_scp[utterance].rpartition(":")
+        with feature_archive.open_features(f"{archive}:{offset}", BINS) as matrix:
+            size = 4 * matrix.rows * matrix.columns
+        with open(archive, "r+b") as stream:
+            stream.seek(int(offset) + 15)
+            stream.write(np.full(size // 4, np.inf, "<f4").tobytes())
+
+
+def listed(exp_dir: Path) -> set[str]:
+    return {line.split("\t")[0] for line in (exp_dir / "bad_files.tsv").read_text().splitlines()[1:]}
+
+
+def test_a_crop_of_bad_features_is_one_of_another_utterance(speech, tmp_path):
+    write_features_of(speech, tmp_path / "features")
+    whole = crops_of(tmp_path / "features", tmp_path / "exp", **STORED)
+    first = whole.training_set.utterances[0].utterance_id
+    good = [whole[1, entry] for entry in range(len(whole))]
+    blow_up(tmp_path / "features", first)
+    stored = crops_of(tmp_path / "features", tmp_path / "exp", **STORED)
+    for entry, before in enumerate(good[1:], start=1):
+        np.testing.assert_array_equal(stored[1, entry].samples, before.samples)
+    instead = stored[1, 0]
+    assert list(instead.bad) == [0]
+    assert "holds features that are NaN or infinite; compute the features again" in instead.bad[0]
+    assert instead.entry == np.random.default_rng([7, 1, 0, 1]).integers(len(stored))
+    assert instead.label == good[instead.entry].label
+    assert np.isfinite(instead.samples).all()
+    np.testing.assert_array_equal(stored[1, 0].samples, instead.samples)
+
+
+def test_where_all_features_are_bad_it_is_a_sentence(speech, tmp_path):
+    write_features_of(speech, tmp_path / "features")
+    blow_up(tmp_path / "features", *KaldiDir.read(speech).utt2spk)
+    with pytest.raises(UserError, match=r"NaN or infinite; .* \(19 utterances drawn in its place cannot be used eit"):
+        crops_of(tmp_path / "features", tmp_path / "exp", **STORED)[0, 0]
+
+
+def test_bad_features_of_training_and_validation_are_left_out_and_listed(speech, tmp_path):
+    write_features_of(speech, tmp_path / "features")
+    data = TrainingData(tiny_config(tmp_path / "features", tmp_path / "exp", **STORED))
+    bad = {data.training_set.utterances[3].utterance_id, data.held_out[2].utterance_id}
+    blow_up(tmp_path / "features", *bad)
+    with pytest.raises(UserError, match=r"with data\.max_bad=0 0 may be: .*NaN or infinite; .* raise data\.max_bad,"):
+        train(tiny_config(tmp_path / "features", tmp_path / "strict", **STORED, data__max_bad=0.0))
+    assert train(tiny_config(tmp_path / "features", tmp_path / "exp", **STORED, data__max_bad=0.1)) is None
+    assert listed(tmp_path / "exp") == bad
+    assert not bad & set(KaldiDir.read(tmp_path / "exp" / "validation", source="features").utt2spk)
+    records = read_records(tmp_path / "exp")
+    assert all(record["loss"] > 0 for record in records if "loss" in record)
+    assert len([record for record in records if "validation_eer" in record]) == 2
 
 
 def test_relative_archives_are_taken_from_root(features, tmp_path, monkeypatch):

@@ -32,6 +32,13 @@ def write(path: Path, form: str, *matrices: np.ndarray) -> dict[str, str]:
         }
 
 
+@pytest.mark.timeout(20)
+def test_an_archive_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "feats.ark")
+    with pytest.raises(UserError, match=r"feats\.ark: is a pipe, expected a regular file"):
+        rows_of(f"{tmp_path}/feats.ark:4")
+
+
 def rows_of(location: str, first: int = 0, count: int | None = None) -> np.ndarray:
     with open_features(location, BINS) as matrix:
         return matrix.read(first, matrix.rows if count is None else count)
