@@ -38,7 +38,9 @@ OF_SOME_COMMANDS = {
     "svtoolkit.planning.micro_batch": "train",
     "svtoolkit.runs.epoch_weights": "average",
     "svtoolkit.runs.exp_dir": "train",
+    "svtoolkit.scoring.evaluation": "evaluate",
     "svtoolkit.scoring.extraction": "embed",
+    "svtoolkit.scoring.metrics": "calibrate evaluate",
     "svtoolkit.training": "train",
 }
 """Rooms whose messages reach the user by these commands alone, though others import something of them."""
@@ -71,7 +73,7 @@ def messages(file: Path) -> Iterator[tuple[int, str]]:
 
 @cache
 def graph() -> grimp.ImportGraph:
-    return grimp.build_graph("svtoolkit")
+    return grimp.build_graph("svtoolkit", exclude_type_checking_imports=True)
 
 
 @cache

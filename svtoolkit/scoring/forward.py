@@ -100,7 +100,7 @@ class BoundedForward:
                 tried, seconds, self.device, round(self.seconds, 1),
             )  # fmt: skip
             return tried // 2
-        remedy = "end other programs that use it, choose a lower precision such as precision=bf16, or take device=cpu"
+        remedy = "end other programs that use it, choose a lower precision such as bf16, or compute on the CPU"
         if self.geometry is None:
             raise UserError(
                 f"one utterance of {seconds:.1f} s does not fit into the memory of {self.device}, and this network "
