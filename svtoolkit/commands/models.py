@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 
@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from svtoolkit.config import ModelsConfig
 from svtoolkit.errors import UserError
-from svtoolkit.planning.model_survey import NetworkFacts, family_of, match_names, survey_networks
+from svtoolkit.planning.network_facts import NetworkFacts, family_of, match_names, stored_facts
 
 COLUMNS = ("family", "layers", "params/M", "GMAC", "pooled", "embedding", "memory", "GiB/utt")
 ROW = "{:<{width}}  {:<{family}}  {:>6}  {:>8}  {:>6}  {:>6}  {:>9}  {:<10}  {:>7}"
@@ -23,7 +23,7 @@ def run(config: ModelsConfig, command_line: str) -> int:
     if config.format not in ("table", "json"):
         raise UserError(f"format is {config.format!r}, expected table or json")
     names = match_names(config.names)
-    networks = survey_networks(names, frames=config.frames, num_bins=config.num_bins)
+    networks = find_facts(names, frames=config.frames, num_bins=config.num_bins)
     with tqdm(networks, total=len(names), unit="network", desc="models", leave=False, dynamic_ncols=True) as bar:
         if config.format == "table":
             _print_table(bar, names)
@@ -32,6 +32,23 @@ def run(config: ModelsConfig, command_line: str) -> int:
             listed = [asdict(facts) for facts in bar]
             print(json.dumps({"frames": config.frames, "num_bins": config.num_bins, "networks": listed}, indent=2))
     return 0
+
+
+def find_facts(names: Sequence[str], *, frames: int, num_bins: int) -> Iterator[NetworkFacts]:
+    """Facts in the order of the names: stored ones at once, the others as they are found.
+
+    Raises:
+        UserError: as ``survey_networks``.
+    """
+    known = stored_facts(frames, num_bins)
+    unknown = [name for name in names if name not in known]
+    found: Iterator[NetworkFacts] = iter(())
+    if unknown:
+        from svtoolkit.planning.model_survey import survey_networks  # imports torch
+
+        found = survey_networks(unknown, frames=frames, num_bins=num_bins)
+    for name in names:
+        yield known[name] if name in known else next(found)
 
 
 def _print_table(bar: Iterable[NetworkFacts], names: Sequence[str]) -> None:

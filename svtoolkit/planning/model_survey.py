@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import partial
 
 import torch
@@ -14,8 +12,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from svtoolkit.errors import UserError
 from svtoolkit.memory import apply_strategy
 from svtoolkit.memory.measurement import measure_step
-from svtoolkit.models import ChainNetwork, build_model, list_models
-from svtoolkit.models.registry import NETWORKS
+from svtoolkit.models import ChainNetwork, build_model
+from svtoolkit.planning.network_facts import NetworkFacts, family_of
 from svtoolkit.planning.operations import Operations
 from svtoolkit.system.processes import count_cores, worker_processes
 
@@ -24,46 +22,6 @@ LARGE_BATCH = 2**17
 
 NETWORKS_A_PROCESS = 4
 """With fewer of them, another process would begin when the first is done."""
-
-
-@dataclass(frozen=True)
-class NetworkFacts:
-    """One network of the registry, with everything as published.
-
-    Attributes:
-        family: what its row says of it: ResNet, DF-ResNet, RevNet or DF-RevNet of ours.
-        layers: convolutions of the main path and the last Linear; None where the network does not say.
-        parameters: weights, without a head over speakers.
-        macs: multiplications with addition in the convolutions and products of one utterance.
-        pooled_dim: size of what pooling hands to the embedding layer; None: the network is no chain.
-        embedding_dim: size of the embedding.
-        strategy: memory strategy that memory=auto chooses: store or reversible.
-        bytes_per_utterance: memory that one more utterance of a large batch takes in a float32 training step of the
-            network alone under that strategy.
-    """
-
-    name: str
-    family: str
-    layers: int | None
-    parameters: int
-    macs: int
-    pooled_dim: int | None
-    embedding_dim: int
-    strategy: str
-    bytes_per_utterance: float
-
-
-def match_names(patterns: Sequence[str]) -> list[str]:
-    """Names of the registry that match any of the patterns (``revnet*``), in the registry's order; without any, all.
-
-    Raises:
-        UserError: a pattern that matches no name.
-    """
-    names = list_models()
-    for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in names):
-            NETWORKS[pattern]  # which says so
-    return [name for name in names if not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
 def survey_networks(names: Sequence[str], *, frames: int, num_bins: int) -> Iterator[NetworkFacts]:
@@ -83,11 +41,6 @@ def survey_networks(names: Sequence[str], *, frames: int, num_bins: int) -> Iter
     killed = "a process that surveys networks was killed, probably because memory ran out; name fewer networks"
     with worker_processes(processes, killed=killed) as workers:
         yield from workers.map(partial(_on_one_thread, survey), names)
-
-
-def family_of(name: str) -> str:
-    """What the row of a network says of it: ResNet, DF-ResNet, RevNet or DF-RevNet of ours."""
-    return NETWORKS[name].help or "-"
 
 
 def _on_one_thread(survey: Callable[[str], NetworkFacts], name: str) -> NetworkFacts:

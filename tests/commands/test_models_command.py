@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
 from svtoolkit.cli import main
 from svtoolkit.commands import models as command
-from svtoolkit.planning.model_survey import NetworkFacts
+from svtoolkit.planning.network_facts import NetworkFacts
 
 QUICK = ["frames=40", "num_bins=24"]
 
@@ -20,7 +22,7 @@ def fake_survey(names, *, frames, num_bins):
 
 @pytest.fixture
 def survey(monkeypatch):
-    monkeypatch.setattr(command, "survey_networks", fake_survey)
+    monkeypatch.setattr(command, "find_facts", fake_survey)
 
 
 def test_the_table(survey, capsys):
@@ -30,7 +32,7 @@ def test_the_table(survey, capsys):
         "resnet34  ResNet          0      6.63    4.53    5120        256  store        0.0587",
         "revnet57  ResNet          1      6.63    4.53    5120        256  store        0.0587",
         "GMAC and GiB of an utterance of 200 frames and 80 bins; GiB: one more in a large batch, float32 training step "
-        "of the network alone, memory=auto; `svt memory` has the rest",
+        "of the network alone, `svt train memory=auto`; `svt memory` has the rest",
     ]
 
 
@@ -52,7 +54,7 @@ def test_a_row_is_printed_when_it_is_there(monkeypatch, capsys):
             yield row
             assert row.name in capsys.readouterr().out
 
-    monkeypatch.setattr(command, "survey_networks", survey)
+    monkeypatch.setattr(command, "find_facts", survey)
     assert main(["models", "resnet1?"]) == 0
 
 
@@ -85,3 +87,21 @@ def test_mistakes_are_one_sentence(words, message, capsys):
 def test_a_name_that_is_none(capsys):
     assert main(["models", "resnet10", "revnett*"]) == 1
     assert capsys.readouterr().err.startswith("error: there is no network 'revnett*'; ")
+
+
+def test_what_is_stored_needs_no_torch_and_what_is_not_is_surveyed_in_its_place(monkeypatch):
+    surveyed: list[str] = []
+
+    def survey(names, *, frames, num_bins):
+        surveyed.extend(names)
+        return fake_survey(names, frames=frames, num_bins=num_bins)
+
+    monkeypatch.setattr("svtoolkit.planning.model_survey.survey_networks", survey)
+    monkeypatch.setattr(
+        command, "stored_facts", lambda frames, num_bins: {"resnet34": "of resnet34", "revnet57": "of revnet57"}
+    )
+    found = list(command.find_facts(["resnet34", "mine", "revnet57", "yours"], frames=200, num_bins=80))
+    assert [found[0], found[1].name, found[2], found[3].name] == ["of resnet34", "mine", "of revnet57", "yours"]
+    assert surveyed == ["mine", "yours"]
+    code = "import sys; from svtoolkit.cli import main; main(['models']); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0

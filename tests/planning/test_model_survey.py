@@ -12,7 +12,8 @@ from svtoolkit.memory import apply_strategy
 from svtoolkit.memory.measurement import measure_step
 from svtoolkit.models import build_model, list_models
 from svtoolkit.planning import model_survey
-from svtoolkit.planning.model_survey import family_of, match_names, survey_network, survey_networks
+from svtoolkit.planning.model_survey import survey_network, survey_networks
+from svtoolkit.planning.network_facts import family_of, match_names
 from svtoolkit.system.processes import worker_processes
 
 torch.set_num_threads(1)
