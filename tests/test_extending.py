@@ -17,12 +17,13 @@ from paths import ROOT
 from plugin_package import examples
 from tiny_runs import read_records, tiny_config
 
-from svtoolkit import composition
+from svtoolkit import cli, composition
 from svtoolkit.commands import prepare
 from svtoolkit.config import FeaturesConfig, LossConfig, ModelConfig, PrepareConfig
 from svtoolkit.crops.training_data import TrainingData
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.errors import UserError
+from svtoolkit.features import FrontEnd
 from svtoolkit.losses.registry import LOSSES
 from svtoolkit.models import build_model
 from svtoolkit.models.front_ends import front_end_of
@@ -168,6 +169,26 @@ def test_a_front_end(added):
     features = front_end(waveforms)
     assert features.shape == (2, front_end.num_frames(1600), 24)
     assert features.mean(1).abs().max() < 1e-4
+    assert front_end.framewise
+    assert torch.allclose(front_end.frames(waveforms[:, 320:])[:, :3], front_end.frames(waveforms)[:, 2:5], atol=1e-4)
+
+
+def test_features_of_a_front_end_are_stored_and_trained_on(added, speech, tmp_path, monkeypatch, capsys):
+    added("features")
+    words = ["features", "--data", str(speech), "--out", str(tmp_path / "features"), "features.backend=cepstrum"]
+    words += ["features.num_bins=24"]
+    assert cli.main(words) == 0
+    config = tiny_config(tmp_path / "features", tmp_path / "exp", **{**ONE_EPOCH, "augment__dither": 0.0})
+    with pytest.raises(UserError, match=r"features\.backend is torch, but the features of .* computed with cepstrum"):
+        train(config)
+    config.features.backend = "cepstrum"
+    assert train(config) is None
+    assert learns(tmp_path / "exp")
+    front_end = importlib.import_module("svtoolkit.features.cepstrum")
+    monkeypatch.setattr(front_end, "FrontEnd", lambda *parts, framewise, **options: FrontEnd(*parts, **options))
+    words[4] = str(tmp_path / "other")
+    assert cli.main(words) == 1
+    assert "error: features.backend=cepstrum does not say that each of its frames" in capsys.readouterr().err
 
 
 def test_an_augmentation(added):
@@ -193,8 +214,6 @@ def test_an_augmentation_is_switched_on_by_name(added, speech, tmp_path):
 
 def test_a_command(added, speech, capsys):
     added("commands")
-    from svtoolkit import cli
-
     assert cli.main(["count", str(speech)]) == 0
     assert capsys.readouterr().out == "8 speakers, 48 utterances\n"
     assert cli.main(["count", "--help"]) == 0

@@ -33,19 +33,14 @@ OF_SOME_COMMANDS = {
     "svtoolkit.distributed": "train",
     "svtoolkit.features": "train",  # a model.yaml has them under the same names
     "svtoolkit.losses.schedule": "train",
-    "svtoolkit.losses": "train memory",
     "svtoolkit.memory.strategies.reversible": "train memory",
-    "svtoolkit.optim.backends": "train",
-    "svtoolkit.optim": "train memory",
     "svtoolkit.planning.memory_prediction": "memory",
     "svtoolkit.planning.micro_batch": "train",
     "svtoolkit.runs.epoch_weights": "average",
     "svtoolkit.runs.exp_dir": "train",
-    "svtoolkit.scoring.audio_input": "embed verify calibrate",
     "svtoolkit.scoring.evaluation": "evaluate",
     "svtoolkit.scoring.extraction": "embed",
-    "svtoolkit.scoring.forward": "embed verify calibrate",
-    "svtoolkit.scoring.metrics": "evaluate calibrate",
+    "svtoolkit.scoring.metrics": "calibrate evaluate",
     "svtoolkit.training": "train",
 }
 """Rooms whose messages reach the user by these commands alone, though others import something of them."""
@@ -53,7 +48,7 @@ OF_SOME_COMMANDS = {
 OF_TRAINING = {("svtoolkit.audio.files", "features.sample_rate")}
 """Said where the caller is ``svt train`` alone."""
 
-NO_KEYS = {"inplace", "retain_graph", "scale", "margin"}
+NO_KEYS = {"framewise", "inplace", "retain_graph", "scale", "margin"}
 """Words before an equals sign that are arguments in Python or of a formula, and say so."""
 
 
@@ -78,7 +73,7 @@ def messages(file: Path) -> Iterator[tuple[int, str]]:
 
 @cache
 def graph() -> grimp.ImportGraph:
-    return grimp.build_graph("svtoolkit")
+    return grimp.build_graph("svtoolkit", exclude_type_checking_imports=True)
 
 
 @cache

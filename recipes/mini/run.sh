@@ -10,19 +10,21 @@ root=$(cd -- "$recipe/../.." && pwd)
 
 stop_stage=6
 exp_dir="$recipe/exp/synthetic"
+own_options=("--features: compute the filter bank once, and train and embed from it") own=([features]=no)
 help_message="Trains a small speaker-verification network and prints its equal error rate.
 
 Without --data, a corpus of synthetic speakers is made: nothing is downloaded. With --data DIR, DIR/train and DIR/eval
 are Kaldi data directories; several --data are joined for training and evaluated one by one.
 
-stages: 1 prepare and validate, 2 train, 3 average, 4 embed, 5 score and evaluate, 6 report
+stages: 1 prepare and validate (--features: and compute them), 2 train, 3 average, 4 embed, 5 score and evaluate, 6 report
 
 Overrides go to 'svt train', except those that begin with prepare. average. embed. score. evaluate. or report.:
-they go to that command without the prefix (score.top_n=50). data.root=DIR is what relative paths are taken from."
+they go to that command without the prefix (score.top_n=50). With --features, those of the filter bank (features.num_bins)
+go to 'svt features' too, and features.format, per_archive, max_bad to it alone. data.root=DIR is what relative paths are taken from."
 parse_options "$@"
 
 # ---- which override is for which command ----
-prepare=() average=() embed=() score=() evaluate=() report=() train=()
+prepare=() average=() embed=() score=() evaluate=() report=() train=() of_features=()
 data_root=() experiment=(experiment=mini)
 for override in "${overrides[@]}"; do
     case $override in
@@ -33,6 +35,11 @@ for override in "${overrides[@]}"; do
             ;;
         data.root=*) data_root=(--root "${override#*=}") ;; # prepared directories hold absolute paths
         experiment=*) experiment=("$override") ;;
+        features.format=* | features.per_archive=* | features.max_bad=*)
+            [[ "${own[features]}" != no ]] || die "$override is of 'svt features': give --features, too"
+            of_features+=("${override#features.}")
+            ;;
+        features[.=]*) of_features+=("$override") train+=("$override") ;;
         *) train+=("$override") ;;
     esac
 done
@@ -41,7 +48,12 @@ bash "$root/scripts/setup.sh" --extras demo
 . "${SVT_VENV:-$root/.venv}/bin/activate"
 
 data="$exp_dir/data"
+speech=$data table=wav.scp
 model="$exp_dir/model"
+if [[ "${own[features]}" != no ]]; then # what changes waveforms is left out
+    speech="$exp_dir/features" table=feats.scp
+    train=(data.source=features "data.speeds=[1.0]" augment.dither=0 "${train[@]}")
+fi
 
 # Names of the evaluation sets: eval, or eval_<name> of each --data.
 evaluations=(eval)
@@ -81,11 +93,24 @@ if stage_wanted 1 && ! stage_fresh 1 "${inputs[@]}"; then
     stage_done 1 "${inputs[@]}"
 fi
 
+# ---- with --features: compute them, once for all epochs ----
+if [[ "${own[features]}" != no ]] && stage_wanted 1; then
+    for part in "${evaluations[@]}" train; do
+        inputs=("$data/$part"/{wav.scp,utt2spk} "${of_features[@]}")
+        if [[ ! -f "$speech/$part/feats.scp" ]] || ! part_fresh "1.features-$part" "${inputs[@]}"; then
+            echo "=== stage 1: features of $part ($(date +%H:%M:%S))"
+            svt features --data "$data/$part" --out "$speech/$part" --jobs "$nj" --max-bad 0 "${of_features[@]}"
+            require_lines "$speech/$part/feats.scp" "$(wc -l <"$speech/$part/utt2spk")" "features of $part"
+            part_done "1.features-$part" "${inputs[@]}"
+        fi
+    done
+fi
+
 # ---- stage 2: train ----
-inputs=("$data/train/wav.scp" "$data/train/utt2spk" "${experiment[@]}" "${train[@]}")
+inputs=("$speech/train/$table" "$speech/train/utt2spk" "${experiment[@]}" "${train[@]}")
 if stage_wanted 2 && ! stage_fresh 2 "${inputs[@]}"; then
     stage_begin 2 "train"
-    svt train "${experiment[@]}" --exp-dir "$exp_dir" --data.train "$data/train" "${train[@]}"
+    svt train "${experiment[@]}" --exp-dir "$exp_dir" --data.train "$speech/train" "${train[@]}"
     require_file "$exp_dir/config.yaml" "the configuration of the run"
     stage_done 2 "${inputs[@]}"
 fi
@@ -101,13 +126,13 @@ if stage_wanted 3 && ! stage_fresh 3 "${inputs[@]}"; then
 fi
 
 # ---- stage 4: embed the evaluation sets and the cohort, which is the training set ----
-inputs=("$model/model.safetensors" "$data/train/wav.scp" "${embed[@]}")
-for evaluation in "${evaluations[@]}"; do inputs+=("$data/$evaluation/wav.scp"); done
+inputs=("$model/model.safetensors" "$speech/train/$table" "${embed[@]}")
+for evaluation in "${evaluations[@]}"; do inputs+=("$speech/$evaluation/$table"); done
 if stage_wanted 4 && ! stage_fresh 4 "${inputs[@]}"; then
     stage_begin 4 "embed evaluation and cohort"
     for part in "${evaluations[@]}" train; do
-        svt embed --model "$model" --data "$data/$part" --out "$exp_dir/embeddings/$part" --num-workers "$nj" "${embed[@]}"
-        require_lines "$exp_dir/embeddings/$part.scp" "$(wc -l <"$data/$part/utt2spk")" "embeddings of $part"
+        svt embed --model "$model" --data "$speech/$part" --out "$exp_dir/embeddings/$part" --num-workers "$nj" "${embed[@]}"
+        require_lines "$exp_dir/embeddings/$part.scp" "$(wc -l <"$speech/$part/utt2spk")" "embeddings of $part"
     done
     stage_done 4 "${inputs[@]}"
 fi

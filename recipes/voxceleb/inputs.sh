@@ -11,7 +11,7 @@ sort_overrides() {
     local override of_both=()
     experiment="" lm_experiment=voxceleb_lm fine_tuned=yes model=${own[model]}
     archives=() prepare=() convert=() shard=() validate=() average=() lm_average=() embed=() score=() evaluate=() report=()
-    train=() lm=()
+    train=() lm=() of_features=()
     [[ "${own[no-lm]}" == no ]] || fine_tuned=""
     for override in "${overrides[@]}"; do
         case $override in
@@ -33,12 +33,21 @@ sort_overrides() {
                 trainer.precision=* | trainer.deterministic=* | trainer.channels_last=* | trainer.sync_batch_norm=*)
                 of_both+=("$override")
                 ;;
+            features.format=* | features.per_archive=* | features.max_bad=*)
+                [[ "${own[features]}" != no ]] || die "$override is of 'svt features': give --features, too"
+                of_features+=("${override#features.}")
+                ;;
+            features[.=]*) of_features+=("$override") train+=("$override") ;;
             *) train+=("$override") ;;
         esac
     done
     choose_size
-    of_both=(--augment.noise "$data/musan" --augment.reverberation "$data/rirs" "trainer.devices=$devices"
-        ${limit:+"validation.speakers=$held_out"} "${of_both[@]}")
+    local augmentation=(--augment.noise "$data/musan" --augment.reverberation "$data/rirs")
+    if [[ "${own[features]}" != no ]]; then # what changes waveforms is left out
+        augmentation=(augment.dither=0)
+        train=("data.speeds=[1.0]" "${train[@]}")
+    fi
+    of_both=("${augmentation[@]}" "trainer.devices=$devices" ${limit:+"validation.speakers=$held_out"} "${of_both[@]}")
     if [[ -z "$experiment" ]]; then # the paper's choice of an optimizer
         experiment=voxceleb
         [[ "$model" != *df_* ]] || experiment=voxceleb_adamw
@@ -149,6 +158,21 @@ find_speech() {
     elif [[ -f "$data/vox2/utt2dur" ]]; then
         train_set="$data/vox2" # no m4a among it: nothing to convert
     fi
+}
+
+# compute_features: of VoxCeleb1 and 2, from the audio that stage 2 left.
+compute_features() {
+    local corpus audio part
+    for corpus in vox1 vox2; do
+        audio=$eval_set
+        [[ "$corpus" == vox1 ]] || audio=$train_set
+        part=("$audio/$table" "$audio/utt2spk" "${of_features[@]}")
+        if [[ ! -f "$data/features/$corpus/feats.scp" ]] || ! part_fresh "2.features-$corpus" "${part[@]}"; then
+            echo "=== stage 2: features of $corpus ($(date +%H:%M:%S))"
+            svt features --data "$audio" --out "$data/features/$corpus" --jobs "$nj" "${of_features[@]}"
+            part_done "2.features-$corpus" "${part[@]}"
+        fi
+    done
 }
 
 # require_all NEW OLD: the utterances of OLD are in NEW, but for those that NEW lists as bad.

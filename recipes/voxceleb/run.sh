@@ -18,20 +18,22 @@ own_options=(
     "--limit-speakers N: a rehearsal of all stages on N speakers of VoxCeleb2 and N of VoxCeleb1, 4 or more"
     "--data-dir DIR: where lists and converted speech go, for all experiments"
     "--source KIND: files or shards: what the speech is written as"
+    "--features: compute the filter bank once, and train and embed from it, without noise, reverberation and speeds"
     "--model NAME: network to train, one of 'svt models'"
     "--devices N: GPUs (with trainer.device=cpu: processes) to train on"
     "--no-lm: leave out the large-margin fine-tuning"
 )
-own=([data-dir]="$recipe/data" [model]=resnet34 [source]=files [devices]=1 [no-lm]=no [other-trials]=no)
+own=([data-dir]="$recipe/data" [model]=resnet34 [source]=files [features]=no [devices]=1 [no-lm]=no [other-trials]=no)
 help_message="Trains on VoxCeleb2 dev and evaluates on Vox1-O, E and H. Results go to $recipe/exp/MODEL.
 
-stages: 0 unpack the archives, 1 prepare, 2 convert and validate, 3 train, 4 average, 5 fine-tune with a large margin and
-average, 6 embed, 7 score and evaluate, 8 report
+stages: 0 unpack the archives, 1 prepare, 2 convert and validate (--features: and compute them), 3 train, 4 average,
+5 fine-tune with a large margin and average, 6 embed, 7 score and evaluate, 8 report
 
 Overrides go to 'svt train', those of head, augmentation, held-out speakers and machine to the fine-tuning as well; with
-the prefix lm. to the fine-tuning alone; with the prefix archives. prepare. convert. shard. validate. average. lm.average.
-embed. score. evaluate. or report. to that command. experiment=NAME takes the place of voxceleb (voxceleb_adamw for DF
-networks), lm.experiment=NAME that of voxceleb_lm."
+the prefix lm. to the fine-tuning alone; features.format, per_archive and max_bad to 'svt features', which takes those
+of the filter bank (features.num_bins), too; with the prefix archives. prepare. convert. shard. validate. average.
+lm.average. embed. score. evaluate. or report. to that command. experiment=NAME takes the place of voxceleb
+(voxceleb_adamw for DF networks), lm.experiment=NAME that of voxceleb_lm."
 parse_options "$@"
 devices=$(whole_number --devices "${own[devices]}" 1)
 [[ "${own[source]}" == @(files|shards) ]] || die "--source takes files or shards, found '${own[source]}'"
@@ -116,6 +118,12 @@ if stage_wanted 2 && ! stage_fresh 2 "${inputs[@]}"; then
     fi
     svt validate "$eval_set" --against "$train_set" --jobs "$nj" "${validate[@]}"
     stage_done 2 "${inputs[@]}"
+fi
+if [[ "${own[features]}" != no ]]; then
+    marks_dir="$data/features"
+    if stage_wanted 2; then compute_features; fi
+    train_set="$data/features/vox2" eval_set="$data/features/vox1" table=feats.scp
+    own[source]=features
 fi
 marks_dir=""
 

@@ -14,7 +14,9 @@ from tqdm import tqdm
 from svtoolkit import __version__
 from svtoolkit.checkpoints.released import WEIGHTS
 from svtoolkit.config import EmbedConfig
+from svtoolkit.data.audio_table import find_source
 from svtoolkit.data.bad_files import count_allowed
+from svtoolkit.data.feature_settings import StoredFeatures
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
 from svtoolkit.data.validation import find_trials
 from svtoolkit.errors import UserError
@@ -36,6 +38,7 @@ def run(config: EmbedConfig, command_line: str) -> int:
         if config.threads < 1:
             raise UserError(f"threads is {config.threads}, expected 1 or more, or null")
         torch.set_num_threads(config.threads)
+    source = find_source(Path(config.data), config.source, key="source")
     model = SpeakerModel.load(
         config.model,
         device=config.device,
@@ -45,9 +48,11 @@ def run(config: EmbedConfig, command_line: str) -> int:
         batch_seconds=config.batch_seconds,
         batch_size=config.batch_size,
         num_workers=config.num_workers,
+        stored=source == "features",
     )
-    utterances = KaldiDir.read(config.data, config.root).utterances()
-    with resumable_parts(Path(f"{config.out}.parts"), _made_of(config, model, utterances)) as parts:
+    form = _check_features(config, model) if source == "features" else None
+    utterances = KaldiDir.read(config.data, config.root, source).utterances()
+    with resumable_parts(Path(f"{config.out}.parts"), _made_of(config, model, utterances, form)) as parts:
         with tqdm(total=len(utterances), unit="utt", desc="embed", dynamic_ncols=True) as bar:
             parts.extract(model.extractor, utterances, bar.update)
         failures = {utterances[row].utterance_id: parts.failures[row] for row in sorted(parts.failures)}
@@ -80,14 +85,33 @@ def run(config: EmbedConfig, command_line: str) -> int:
     return 1 if len(failures) > allowed else 0
 
 
-def _made_of(config: EmbedConfig, model: SpeakerModel, utterances: Sequence[Utterance]) -> dict[str, object]:
-    """All that the embeddings depend on, to the last bit."""
+def _check_features(config: EmbedConfig, model: SpeakerModel) -> str:
+    """Refuse features that are not those of the model, and settings that act on audio; returns their format."""
+    for key, value in (("channel", config.channel), ("resample", config.resample or None)):
+        if value is not None:
+            raise UserError(f"{key} is {str(value).lower()}, but {config.data} holds features, no audio; leave it out")
+    stored = StoredFeatures.read(config.data)
+    differing = stored.difference(model.description.features)
+    if differing is not None:
+        key, wanted, there = differing
+        raise UserError(
+            f"{config.model}: features.{key} of the model is {wanted}, but the features of {config.data} were computed "
+            f"with {there} ({stored.file}); compute them with `svt features features.{key}={wanted}`, or embed audio"
+        )
+    return stored.form
+
+
+def _made_of(
+    config: EmbedConfig, model: SpeakerModel, utterances: Sequence[Utterance], form: str | None
+) -> dict[str, object]:
+    """All that the embeddings depend on, to the last bit; ``form``: of stored features, None of audio."""
     chosen = ("channel", "resample", "precision", "batch_seconds", "batch_size", "threads")
     return {
         "weights": hash_file(Path(config.model) / WEIGHTS),
         "model": model.description.model,
         "features": asdict(model.description.features),
         "data": digest_of(utterances),
+        "stored": form,
         "device": model.extractor.device.type,
         "settings": {name: getattr(config, name) for name in chosen},
         "version": __version__,

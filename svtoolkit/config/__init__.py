@@ -11,6 +11,7 @@ from svtoolkit.config.commands import (
     ArchivesConfig,
     AverageConfig,
     CalibrateConfig,
+    ComputeFeaturesConfig,
     ConvertConfig,
     EmbedConfig,
     EvaluateConfig,

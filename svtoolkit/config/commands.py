@@ -7,6 +7,7 @@ from typing import Any
 
 from svtoolkit.config.setting import REQUIRED, setting
 from svtoolkit.config.training import (
+    FeaturesConfig,
     LossConfig,
     MemoryStrategyConfig,
     ModelConfig,
@@ -124,6 +125,24 @@ class ShardConfig:
 
 
 @dataclass
+class ComputeFeaturesConfig:
+    """`svt features`: the filter bank of whole utterances in Kaldi archives, to train and to embed from."""
+
+    data: str = setting(REQUIRED, "Kaldi data directory")
+    out: str = setting(REQUIRED, "data directory of the features; what a stopped run left there is resumed")
+    root: str | None = setting(None, ROOT)
+    format: str = setting(
+        "float32", "float32, float16 (half the bytes) or compressed (Kaldi's matrices of one byte a value)"
+    )
+    per_archive: int = setting(200, "utterances of an archive")
+    channel: int | None = setting(None, "channel of multi-channel files, from 0; null: such files cannot be used")
+    resample: bool = setting(False, "convert files of another rate than features.sample_rate, not leave them out")
+    max_bad: float = setting(0.001, MAX_BAD)
+    jobs: int = setting(1, "processes, of one thread each")
+    features: FeaturesConfig = setting(FeaturesConfig, "the filter bank")
+
+
+@dataclass
 class AverageConfig:
     """`svt average`: mean of the weights of several epochs as a released model (model.safetensors + model.yaml)."""
 
@@ -143,6 +162,9 @@ class EmbedConfig:
         REQUIRED, "writes <out>.ark, <out>.scp and, with settings and failures, <out>.yaml; resumed from <out>.parts"
     )
     root: str | None = setting(None, ROOT)
+    source: str | None = setting(
+        None, "files (wav.scp), shards (shards.scp) or features (feats.scp); null: the first of them that is there"
+    )
     channel: int | None = setting(None, CHANNEL)
     resample: bool = setting(False, RESAMPLE)
     device: str = setting("auto", "auto, cpu or cuda")
@@ -306,6 +328,12 @@ COMMANDS: dict[str, Command] = {
         ConvertConfig, "decode audio once, to flac or wav", (), "source=data/vox2_m4a out=data/vox2 jobs=8"
     ),
     "shard": Command(ShardConfig, "write audio into tar shards", (), "data=data/train out=data/train_shards jobs=4"),
+    "features": Command(
+        ComputeFeaturesConfig,
+        "write the filter bank of whole utterances into Kaldi archives",
+        (),
+        "data=data/train out=data/train_features format=float16 jobs=4",
+    ),
     "train": Command(
         TrainConfig, "train a speaker embedding network", (), "model=resnet34 data.train=data/train exp_dir=exp/r34"
     ),

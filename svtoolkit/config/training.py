@@ -16,7 +16,11 @@ class TrainDataConfig:
     root: str | None = setting(
         None, "base of relative paths, a folder (shards: or URL); null: the working directory (shards: that of data)"
     )
-    source: str | None = setting(None, "files (wav.scp) or shards (shards.scp); null: files where there is wav.scp")
+    source: str | None = setting(
+        None,
+        "files (wav.scp), shards (shards.scp) or features (feats.scp, of `svt features`); null: the first of them that "
+        "is there",
+    )
     cache_dir: str | None = setting(
         None, "local folder that shards at a URL are streamed into once; null: local shards"
     )

@@ -31,7 +31,7 @@ class CropBatch(NamedTuple):
     """Crops on their way to the device.
 
     Attributes:
-        waveforms: float32, (batch, samples).
+        waveforms: float32, (batch, samples); of stored features their frames, (batch, frames, bins).
         labels: classes, int64, (batch,).
         masks: SpecAugment masks, int64, (batch, masks, 2).
         entries: rows of the training set, int64, (batch,).
@@ -57,6 +57,7 @@ class Crop(NamedTuple):
     """One crop: as the row of a ``CropBatch``.
 
     Attributes:
+        samples: of the waveform, or frames.
         changes: loaded parameters of changes that are left to the device.
         bad: as of a ``CropBatch``, found on the way to this crop.
     """
@@ -125,7 +126,7 @@ class CropDataset(Dataset[Crop]):
         bad: dict[int, str] = {}
         chosen = entry
         for attempt in range(ATTEMPTS):
-            rng = np.random.default_rng([self.seed, epoch, entry, attempt] if attempt else [self.seed, epoch, entry])
+            rng = draw_of(self.seed, epoch, entry, attempt)
             if bad:
                 chosen = int(rng.integers(len(self)))
             utterance_index, speed, label = self.training_set.entry(chosen)
@@ -141,9 +142,7 @@ class CropDataset(Dataset[Crop]):
             if not may_be_speech:
                 path = self.training_set.utterances[utterance_index].path
                 bad[utterance_index] = f"{path}: {reason}; re-create the file or drop it"
-        raise UserError(
-            f"{next(iter(bad.values()))} ({ATTEMPTS - 1} utterances drawn in its place cannot be used either)"
-        )
+        raise nothing_usable(bad)
 
     def _finish(
         self, samples: np.ndarray, label: int, entry: int, rng: np.random.Generator, bad: Mapping[int, str]
@@ -165,7 +164,7 @@ class CropDataset(Dataset[Crop]):
         utterance = self.training_set.utterances[utterance_index]
         available = float(self.training_set.seconds[utterance_index])
         wanted = math.ceil(self.geometry.samples * speed) / rate
-        start = rng.random() * max(available - wanted, 0.0)
+        start = draw_start(available, wanted, rng)
         samples = read_audio(
             utterance.path,
             sample_rate=rate,
@@ -184,6 +183,21 @@ class CropDataset(Dataset[Crop]):
             samples = convert_rate(samples, rate * speed, rate)
         count = self.geometry.samples
         return samples[:count] if len(samples) >= count else np.resize(samples, count)
+
+
+def draw_of(seed: int, epoch: int, entry: int, attempt: int) -> np.random.Generator:
+    """What fixes every draw of a crop, and of each one that is drawn in its place."""
+    return np.random.default_rng([seed, epoch, entry, attempt] if attempt else [seed, epoch, entry])
+
+
+def nothing_usable(bad: Mapping[int, str]) -> UserError:
+    """That neither an utterance nor those drawn in its place can be used: the reason of the first."""
+    return UserError(f"{next(iter(bad.values()))} ({ATTEMPTS - 1} utterances drawn in its place cannot be used either)")
+
+
+def draw_start(available: float, wanted: float, rng: np.random.Generator) -> float:
+    """Where a crop begins in its utterance: in seconds, as the durations of both."""
+    return rng.random() * max(available - wanted, 0.0)
 
 
 def collate_crops(items: list[Crop]) -> CropBatch:

@@ -7,9 +7,9 @@ from collections.abc import Generator
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
-from svtoolkit.crops.crop import CropBatch, CropDataset, collate_crops
+from svtoolkit.crops.crop import Crop, CropBatch, collate_crops
 from svtoolkit.crops.sampler import BatchSampler
 from svtoolkit.errors import UserError
 from svtoolkit.system.processes import count_cores
@@ -27,7 +27,7 @@ def workers_of(num_workers: int | None, processes: int = 1) -> int:
 
 
 def load_crops(
-    dataset: CropDataset, sampler: BatchSampler, *, num_workers: int, pin_memory: bool
+    dataset: Dataset[Crop], sampler: BatchSampler, *, num_workers: int, pin_memory: bool
 ) -> Generator[CropBatch, None, None]:
     """Micro-batches in the sampler's order; they do not depend on the number of workers, which end when it is closed.
 

@@ -18,7 +18,7 @@ from svtoolkit.crops.text_column import (
     read_regular_table,
     split_words,
 )
-from svtoolkit.data.audio_table import choose_audio_table, resolve, shard_base
+from svtoolkit.data.audio_table import FEATURES, choose_audio_table, resolve, shard_base
 from svtoolkit.data.kaldi_dir import KaldiDir, Segment, Utterance
 from svtoolkit.data.shard_index import INDEX
 from svtoolkit.data.tables import LONGEST
@@ -39,6 +39,7 @@ class Manifest(Sequence[Utterance]):
         seconds: duration of each, float64; NaN where no table says it.
         offsets: where each begins in its file, in seconds, float64; NaN: it is all of the file.
         root: folder that relative locations are taken from.
+        audio_table: name of the list that locations are of: wav.scp, of shards too, or feats.scp.
     """
 
     ids: TextColumn
@@ -48,6 +49,7 @@ class Manifest(Sequence[Utterance]):
     seconds: np.ndarray
     offsets: np.ndarray
     root: Path
+    audio_table: str = "wav.scp"
 
     @classmethod
     def read(cls, path: str | Path, root: str | Path | None = None, source: str | None = None) -> Manifest:
@@ -79,6 +81,7 @@ class Manifest(Sequence[Utterance]):
             np.array([np.nan if u.duration is None else u.duration for u in utterances], dtype=np.float64),
             np.array([np.nan if u.whole_file else u.offset for u in utterances], dtype=np.float64),
             Path(),
+            kaldi_dir.audio_table,
         )
 
     def __len__(self) -> int:
@@ -115,6 +118,7 @@ class Manifest(Sequence[Utterance]):
             self.seconds[rows],
             self.offsets[rows],
             self.root,
+            self.audio_table,
         )
 
     def of_speakers(self, speakers: set[str]) -> tuple[Manifest, Manifest]:
@@ -124,7 +128,7 @@ class Manifest(Sequence[Utterance]):
 
     def kaldi_dir(self) -> KaldiDir:
         """The same as tables in memory, for few utterances; a segment is listed as of a recording of its own."""
-        tables = KaldiDir()
+        tables = KaldiDir(audio_table=self.audio_table)
         for utterance in self:
             name, seconds = utterance.utterance_id, utterance.duration
             tables.wav_scp[name] = str(utterance.path)
@@ -157,7 +161,7 @@ class Manifest(Sequence[Utterance]):
 def _read_arrays(folder: Path, root: str | Path | None, audio_table: str) -> Manifest | None:
     """As a whole, not line by line; None where the directory has segments, or tables that are not regular."""
     is_sharded = audio_table == INDEX
-    if not is_sharded and is_regular(folder / "segments"):
+    if audio_table == "wav.scp" and is_regular(folder / "segments"):
         return None
     audio = read_regular_table(folder / audio_table, columns=2 if is_sharded else None)
     speech = read_regular_table(folder / "utt2spk", columns=2)
@@ -171,7 +175,9 @@ def _read_arrays(folder: Path, root: str | Path | None, audio_table: str) -> Man
     if seconds is None or not _is_inverse(folder / "spk2utt", ids, speakers, speaker_index):
         return None
     base = Path(shard_base(folder, root)) if is_sharded else Path() if root is None else Path(root)
-    return Manifest(ids, locations, speakers, speaker_index, seconds, np.full(len(ids), np.nan), base)
+    whole = np.full(len(ids), np.nan)
+    listed = FEATURES if audio_table == FEATURES else "wav.scp"
+    return Manifest(ids, locations, speakers, speaker_index, seconds, whole, base, listed)
 
 
 def _number(names: TextColumn) -> tuple[list[str], np.ndarray]:

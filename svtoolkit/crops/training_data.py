@@ -19,10 +19,13 @@ from svtoolkit.augmentation.noise import NoiseLibrary
 from svtoolkit.augmentation.spec_augment import SpecAugment
 from svtoolkit.config import TrainConfig
 from svtoolkit.crops.crop import CropDataset, CropGeometry
+from svtoolkit.crops.feature_crop import FeatureCropDataset
 from svtoolkit.crops.loader import workers_of
 from svtoolkit.crops.manifest import Manifest
 from svtoolkit.crops.sampler import Windows
+from svtoolkit.crops.stored_features import read_stored_features
 from svtoolkit.crops.training_set import TrainingSet, leave_out_bad
+from svtoolkit.data.audio_table import find_source
 from svtoolkit.data.raw_folders import refuse_other_folders
 from svtoolkit.data.shard_index import read_checksums
 from svtoolkit.data.splitting import draw_eval_speakers, fitting_eval_speakers
@@ -44,13 +47,16 @@ class TrainingData:
         held_out: speakers for validation; None: none.
         spec_augment: masks of the features.
         augmenter: changes of the waveforms; without any where none can happen.
+        stored: what the features are that crops are cut from; None: they are cut from audio.
         utterances: of the data directory, those left out included.
         bad_files: utterances of the training speakers whose length no table gives and no header either.
     """
 
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
-        whole = Manifest.read(config.data.train, config.data.root, config.data.source)
+        self.stored = read_stored_features(config)
+        source = find_source(Path(config.data.train), config.data.source)
+        whole = Manifest.read(config.data.train, config.data.root, source)
         self.utterances = len(whole)
         manifest, self.held_out = self._split(whole)
         manifest, self.bad_files = leave_out_bad(manifest, jobs=self._jobs)
@@ -70,11 +76,14 @@ class TrainingData:
         )
         self.augmenter = self._build_augmenter()
 
-    def crops(self, front_end: FrontEnd) -> CropDataset:
+    def crops(self, front_end: FrontEnd) -> CropDataset | FeatureCropDataset:
         """The crops that this front end makes ``data.crop_frames`` frames of."""
         config = self.config
         samples = front_end.num_samples(config.data.crop_frames)
         geometry = CropGeometry(config.features.sample_rate, samples, config.data.crop_frames, config.features.num_bins)
+        if self.stored is not None:
+            shift = front_end.num_samples(2) - front_end.num_samples(1)
+            return FeatureCropDataset(self.training_set, geometry, self.spec_augment, shift=shift, seed=config.seed)
         return CropDataset(
             self.training_set,
             geometry,
@@ -108,7 +117,8 @@ class TrainingData:
 
     def fingerprint(self) -> str:
         """Changes whenever the same draw would be another crop: guards a resumed run."""
-        return " ".join(filter(None, (self.training_set.fingerprint(), self.augmenter.fingerprint())))
+        form = None if self.stored is None else f"features as {self.stored.form}"
+        return " ".join(filter(None, (self.training_set.fingerprint(), self.augmenter.fingerprint(), form)))
 
     def announce(self) -> None:
         """Log the sizes of the training set and the changes of its crops."""
@@ -119,10 +129,12 @@ class TrainingData:
             len(data.utterances), data.seconds.sum() / 3600,
             len(data.speakers), len(data.speeds), data.num_classes, held,
         )  # fmt: skip
+        if self.stored is not None:
+            log.info("crops are stretches of stored features (%s): no audio is read", self.stored.form)
         if self.augmenter.changes:
             log.info("%s, computed in the %s", self.augmenter.description(), self.config.augment.device)
         missing = [f"augment.{key}" for key in ("noise", "reverberation") if getattr(self.config.augment, key) is None]
-        if missing:
+        if missing and self.stored is None:
             log.info("trains without %s: give the data directory to add it", " and without ".join(missing))
 
     @property

@@ -1,4 +1,4 @@
-"""The table in which a data directory lists its audio, of files or of shards, and where its entries point."""
+"""The table in which a data directory lists its utterances: audio files, shards, features; where entries point."""
 
 from __future__ import annotations
 
@@ -9,23 +9,41 @@ from svtoolkit.data.shard_index import CHECKSUMS, INDEX
 from svtoolkit.errors import UserError
 from svtoolkit.system.regular_file import is_regular
 
-AUDIO_TABLES = {"files": "wav.scp", "shards": INDEX}
-"""Where the audio of a data directory may be listed."""
+FEATURES = "feats.scp"
+"""Lists the features of utterances: `utterance archive:offset`, as Kaldi's tools do."""
+
+AUDIO_TABLES = {"files": "wav.scp", "shards": INDEX, "features": FEATURES}
+"""Where the utterances of a data directory may be listed."""
 
 
-def choose_audio_table(folder: Path, source: str | None) -> str:
-    """Name of the table in which the audio of a data directory is listed.
+def find_source(folder: Path, source: str | None, *, key: str = "data.source") -> str:
+    """files, shards or features: as asked for, else what is there, audio first.
+
+    Args:
+        folder: the data directory.
+        source: what was asked for; None: nothing.
+        key: that it was asked for by.
 
     Raises:
         UserError: an unknown source.
     """
-    if source is None:
-        of_shards = folder / INDEX, folder / CHECKSUMS
-        is_sharded = not is_regular(folder / "wav.scp") and any(map(is_regular, of_shards))
-        return AUDIO_TABLES["shards" if is_sharded else "files"]
-    if source not in AUDIO_TABLES:
-        raise UserError(f"data.source is {source!r}, expected {' or '.join(AUDIO_TABLES)}, or null for what is there")
-    return AUDIO_TABLES[source]
+    if source is not None and source not in AUDIO_TABLES:
+        raise UserError(f"{key} is {source!r}, expected files, shards or features, or null for what is there")
+    if source is not None or is_regular(folder / "wav.scp"):
+        return source or "files"
+    if is_regular(folder / INDEX) or is_regular(folder / CHECKSUMS):
+        return "shards"
+    return "features" if is_regular(folder / FEATURES) else "files"
+
+
+def choose_audio_table(folder: Path, source: str | None) -> str:
+    """Name of the table in which the audio of a data directory is listed; that of features where they are asked for.
+
+    Raises:
+        UserError: an unknown source.
+    """
+    found = find_source(folder, source)
+    return AUDIO_TABLES["files" if source is None and found == "features" else found]
 
 
 def resolve(location: str, root: Path) -> Path:

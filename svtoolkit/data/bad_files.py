@@ -65,7 +65,8 @@ class BadFiles:
         return UserError(
             f"{len(self.found)} of {self._utterances} files cannot be used, with {self._key}={self._max_bad:g} "
             f"{self.allowed} may be: {reasons}; {self._folder / BAD_FILES} lists them: repair or drop them "
-            "(`svt validate --fix`), or raise {self._key}, and run the same command again, which keeps what is finished"
+            f"(`svt validate --fix`), or raise {self._key}, and run the same command again, "
+            "which keeps what is finished"
         )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from svtoolkit.audio.pipes import how_to_run_pipes, is_pipe
 from svtoolkit.audio.shards.location import format_location
-from svtoolkit.data.audio_table import choose_audio_table, make_absolute, resolve, shard_base
+from svtoolkit.data.audio_table import FEATURES, choose_audio_table, make_absolute, resolve, shard_base
 from svtoolkit.data.raw_folders import refuse_other_folders
 from svtoolkit.data.shard_index import INDEX, parse_shard_index
 from svtoolkit.data.tables import (
@@ -30,7 +30,7 @@ from svtoolkit.data.tables import (
 from svtoolkit.errors import UserError
 from svtoolkit.system.regular_file import is_regular
 
-COLUMNS: dict[str, int | None] = {"wav.scp": None, INDEX: 2, "utt2spk": 2, "segments": 4, "utt2dur": 2}
+COLUMNS: dict[str, int | None] = {"wav.scp": None, INDEX: 2, FEATURES: None, "utt2spk": 2, "segments": 4, "utt2dur": 2}
 """Columns of each table, key included; None: the rest of the line is one value."""
 
 PIPE = "pipe"
@@ -65,6 +65,7 @@ class KaldiDir:
         segments: utterance id -> stretch of a recording; empty where every recording is one utterance.
         utt2dur: utterance id -> duration in seconds; empty where unknown.
         root: folder that relative paths of wav.scp are taken from.
+        audio_table: name of the table that the paths are written to: wav.scp, or feats.scp of features.
     """
 
     wav_scp: dict[str, str] = field(default_factory=dict)
@@ -72,6 +73,7 @@ class KaldiDir:
     segments: dict[str, Segment] = field(default_factory=dict)
     utt2dur: dict[str, float] = field(default_factory=dict)
     root: Path = Path()
+    audio_table: str = "wav.scp"
 
     @classmethod
     def read(
@@ -83,7 +85,7 @@ class KaldiDir:
             path: the data directory.
             root: folder that relative paths are taken from; if None the working directory, of shards the data
                 directory. Of shards it may be a URL.
-            source: files or shards; None: files where there is wav.scp, else shards.
+            source: files, shards or features; None: files where there is wav.scp, else shards.
             pipes: let piped commands stand in wav.scp, for a caller that runs them.
 
         Raises:
@@ -134,13 +136,14 @@ class KaldiDir:
             segments=segments,
             utt2dur={utt: seconds for utt, seconds in self.utt2dur.items() if utt in kept},
             root=self.root,
+            audio_table=self.audio_table,
         )
 
     def write(self, path: str | Path) -> None:
         """Write all tables, sorted, paths made absolute; each file is replaced in one step."""
         folder = Path(path)
         paths = {rec: make_absolute(self.audio_path(rec)) for rec in self.wav_scp}
-        write_table(folder / "wav.scp", paths)
+        write_table(folder / self.audio_table, paths)
         write_table(folder / "utt2spk", self.utt2spk)
         write_table(folder / "spk2utt", {spk: " ".join(utts) for spk, utts in self.spk2utt.items()})
         for name, table in (
@@ -223,7 +226,9 @@ def parse_tables(path: str | Path, root: str | Path | None = None, source: str |
         raise UserError(f"{folder}: there is no such data directory; expected a folder with wav.scp and utt2spk")
     audio_table = choose_audio_table(folder, source)
     is_sharded = audio_table == INDEX
-    unread = {"wav.scp", "segments"} if is_sharded else {INDEX}
+    unread = {"wav.scp", INDEX, FEATURES} - {audio_table}
+    if "wav.scp" in unread:
+        unread.add("segments")
     faults: list[Fault] = []
     for name in (audio_table, "utt2spk"):
         if not is_regular(folder / name):
@@ -233,16 +238,22 @@ def parse_tables(path: str | Path, root: str | Path | None = None, source: str |
                     "the file is missing, which finds the utterances in the shards; copy it, or run `svt shard` again, "
                     "which writes it last"
                 )
+            elif name == "wav.scp" and (folder / FEATURES).is_file():
+                message = (
+                    f"the file is missing, and of the features of {FEATURES} no audio can be had; name the data "
+                    "directory that they were made of"
+                )
             faults.append(Fault(MISSING_TABLE, name, message))
     raw = {
         name: {} if name in unread else read_table(folder / name, faults, columns) for name, columns in COLUMNS.items()
     }
     kaldi_dir = KaldiDir(
-        wav_scp={rec: path for rec, (_, path) in raw["wav.scp"].items()},
+        wav_scp={rec: path for rec, (_, path) in raw[audio_table].items()},
         utt2spk={utt: speaker for utt, (_, speaker) in raw["utt2spk"].items()},
         segments=parse_segments(raw["segments"], faults),
         utt2dur=parse_durations(raw["utt2dur"], faults),
         root=Path(root) if root is not None else Path(),
+        audio_table=FEATURES if audio_table == FEATURES else "wav.scp",
     )
     if is_sharded:
         locations = parse_shard_index(raw[INDEX], faults, shard_base(folder, root))
@@ -254,7 +265,7 @@ def parse_tables(path: str | Path, root: str | Path | None = None, source: str |
             where = tables.where(audio_table, recording)
             faults.append(Fault(PIPE, where, f"{location!r} is a command; {how_to_run_pipes(folder, root)}", recording))
     if not any(fault.code == MISSING_TABLE for fault in faults):  # of which every utterance would be a fault
-        faults += _cross_check(tables, not is_sharded and is_regular(folder / "segments"))
+        faults += _cross_check(tables, "segments" not in unread and is_regular(folder / "segments"))
     faults += _check_spk2utt(folder / "spk2utt", kaldi_dir.utt2spk)
     # A wrong duration costs no utterance: it can be measured again.
     tables.faults = [replace(f, utterance=None) if f.where.startswith("utt2dur") else f for f in faults]

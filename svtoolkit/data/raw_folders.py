@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from svtoolkit.audio.formats import is_audio
-from svtoolkit.data.shard_index import INDEX
+from svtoolkit.data.audio_table import AUDIO_TABLES
 from svtoolkit.errors import UserError
 
 PARTS = ("train", "dev", "valid", "validation", "eval", "evaluation", "test")
@@ -17,7 +17,7 @@ PARTS = ("train", "dev", "valid", "validation", "eval", "evaluation", "test")
 LOOKED_AT = 20_000
 """Entries of a folder in which audio is looked for: a message should not take minutes."""
 
-TABLES = ("wav.scp", "utt2spk", "spk2utt", "segments", "utt2dur", INDEX)
+TABLES = (*AUDIO_TABLES.values(), "utt2spk", "spk2utt", "segments", "utt2dur")
 
 
 def refuse_other_folders(folder: Path, corpus: str = "folders") -> None:
@@ -47,8 +47,8 @@ def refuse_other_folders(folder: Path, corpus: str = "folders") -> None:
 
 
 def is_data_directory(folder: Path) -> bool:
-    """Whether it has the tables, of files or of shards."""
-    return (folder / "utt2spk").is_file() and any((folder / name).is_file() for name in ("wav.scp", INDEX))
+    """Whether it has the tables, of files, shards or features."""
+    return (folder / "utt2spk").is_file() and any((folder / name).is_file() for name in AUDIO_TABLES.values())
 
 
 def parts_of(folder: Path) -> list[Path]:

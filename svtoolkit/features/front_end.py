@@ -20,13 +20,23 @@ class FrontEnd(nn.Module):
     """A filter bank, always in float32, and the removal of the mean over time.
 
     It has no parameters and no state to store: its options are part of a model's released form.
+
+    Args:
+        options: sizes of window, shift and frame.
+        filter_bank: waveforms (batch, samples) -> (batch, frames, bins).
+        remove_mean: subtract the mean over the frames of each utterance or crop.
+        framewise: each frame that ``filter_bank`` makes depends on the samples of its window alone, so that the frames
+            of whole utterances may be stored, and cut.
     """
 
-    def __init__(self, options: FilterBankOptions, filter_bank: nn.Module, *, remove_mean: bool) -> None:
+    def __init__(
+        self, options: FilterBankOptions, filter_bank: nn.Module, *, remove_mean: bool, framewise: bool = False
+    ) -> None:
         super().__init__()
         self.options = options
         self.filter_bank = filter_bank
         self.remove_mean = remove_mean
+        self.framewise = framewise
 
     @property
     def sample_rate(self) -> int:
@@ -59,6 +69,13 @@ class FrontEnd(nn.Module):
         Raises:
             ValueError: another shape, integer samples, or fewer samples than one window.
         """
+        return self.normalise_(self.frames(waveforms))
+
+    def frames(self, waveforms: Tensor) -> Tensor:
+        """The same before the mean is removed: what is stored of whole utterances.
+
+        Raises: as ``forward``.
+        """
         if waveforms.ndim != 2 or not len(waveforms) or not waveforms.is_floating_point():
             raise ValueError(
                 f"waveforms are {waveforms.dtype} of shape {tuple(waveforms.shape)}, "
@@ -70,8 +87,17 @@ class FrontEnd(nn.Module):
                 f"{self.options.window_samples} samples ({self.options.frame_length_ms:g} ms at {self.sample_rate} Hz)"
             )
         with torch.autocast(waveforms.device.type, enabled=False):
-            features = self.filter_bank(waveforms.float())
-            return features.sub_(features.mean(dim=1, keepdim=True)) if self.remove_mean else features
+            frames: Tensor = self.filter_bank(waveforms.float())
+            return frames
+
+    def normalise_(self, frames: Tensor) -> Tensor:
+        """What ``forward`` makes of frames, in place: float32, (batch, frames, bins)."""
+        return frames.sub_(frames.mean(dim=1, keepdim=True)) if self.remove_mean else frames
+
+    def features_of(self, signals: Tensor) -> Tensor:
+        """Of waveforms, (batch, samples), or of frames that were stored, (batch, frames, bins), which change."""
+        features: Tensor = self(signals) if signals.ndim == 2 else self.normalise_(signals)
+        return features
 
 
 def build_front_end(*, backend: str = "torch", remove_mean: bool = True, **options: Any) -> FrontEnd:
@@ -89,4 +115,4 @@ def build_front_end(*, backend: str = "torch", remove_mean: bool = True, **optio
     if backend not in BACKENDS:
         raise ValueError(f"features.backend is {backend!r}, expected one of {', '.join(BACKENDS)}")
     made_of = FilterBankOptions(**options)
-    return FrontEnd(made_of, BACKENDS[backend](made_of), remove_mean=remove_mean)
+    return FrontEnd(made_of, BACKENDS[backend](made_of), remove_mean=remove_mean, framewise=True)

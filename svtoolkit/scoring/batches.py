@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from svtoolkit.audio.files import inspect_audio
+from svtoolkit.data.feature_archive import open_features
 from svtoolkit.data.kaldi_dir import Utterance
 from svtoolkit.errors import UserError
 from svtoolkit.features import FrontEnd
@@ -12,7 +14,13 @@ from svtoolkit.system.threads import map_in_order
 
 
 def plan_batches(
-    utterances: Sequence[Utterance], front_end: FrontEnd, *, batch_seconds: float, batch_size: int, jobs: int
+    utterances: Sequence[Utterance],
+    front_end: FrontEnd,
+    *,
+    batch_seconds: float,
+    batch_size: int,
+    jobs: int,
+    stored: bool = False,
 ) -> tuple[list[list[int]], Mapping[int, str]]:
     """Batches of equal length according to the files' headers, the longest utterances first.
 
@@ -24,17 +32,19 @@ def plan_batches(
         batch_seconds: a batch holds no more seconds of audio, unless one utterance alone does.
         batch_size: nor more utterances.
         jobs: headers read at a time.
+        stored: they are listed by their features, whose headers say how many frames there are.
 
     Returns:
         batches of positions in ``utterances``, and position -> reason of those whose header cannot be read.
     """
     by_frames: dict[int, list[int]] = {}
     failures: dict[int, str] = {}
-    for position, length in enumerate(map_in_order(_num_samples, utterances, jobs)):
-        if isinstance(length, str):
-            failures[position] = length
+    count = partial(_num_frames, front_end=front_end, stored=stored)
+    for position, frames in enumerate(map_in_order(count, utterances, jobs)):
+        if isinstance(frames, str):
+            failures[position] = frames
         else:
-            by_frames.setdefault(front_end.num_frames(length), []).append(position)
+            by_frames.setdefault(frames, []).append(position)
     batches = []
     for frames, group in sorted(by_frames.items(), reverse=True):
         seconds = front_end.num_samples(max(1, frames)) / front_end.sample_rate
@@ -43,11 +53,19 @@ def plan_batches(
     return batches, failures
 
 
-def _num_samples(utterance: Utterance) -> int | str:
+def _num_frames(utterance: Utterance, front_end: FrontEnd, stored: bool) -> int | str:
+    """By the header, or the reason why it cannot be read."""
     try:
-        info = inspect_audio(utterance.path)
+        if not stored:
+            return front_end.num_frames(_num_samples(utterance))
+        with open_features(utterance.path, front_end.num_bins) as matrix:
+            return matrix.rows
     except UserError as error:
         return str(error)
+
+
+def _num_samples(utterance: Utterance) -> int:
+    info = inspect_audio(utterance.path)
     rest = info.samples - round(utterance.offset * info.sample_rate)
     if utterance.whole_file or utterance.duration is None:
         return rest

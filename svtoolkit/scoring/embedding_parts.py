@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from svtoolkit.data.feature_archive import archive_of
 from svtoolkit.data.kaldi_dir import Utterance
 from svtoolkit.scoring.extraction import Embedded, EmbeddingExtractor
 from svtoolkit.system.output_folder import explain_full_disk, hold_alone
@@ -66,7 +67,7 @@ class EmbeddingParts:
         Raises:
             UserError: the disk is full.
         """
-        self._read(utterances)
+        self._read(utterances, stored=extractor.stored)
         if self.place:
             log.info("resuming: %d of %d utterances are embedded already", len(self.place), len(utterances))
             progress(len(self.place))
@@ -127,8 +128,8 @@ class EmbeddingParts:
         self.wall_seconds += facts["wall_seconds"]
         self.batch_seconds = facts["batch_seconds"]
 
-    def _read(self, utterances: Sequence[Utterance]) -> None:
-        """Take up what is recorded, and cut off what is not; audio that was changed since is embedded again."""
+    def _read(self, utterances: Sequence[Utterance], *, stored: bool) -> None:
+        """Take up what is recorded, and cut off what is not; of a file changed since, all is embedded again."""
         journal, vectors = self.folder / JOURNAL, self.folder / VECTORS
         if not journal.is_file() or not vectors.is_file():
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -146,7 +147,8 @@ class EmbeddingParts:
         for facts in recorded:
             self._count(facts)
             for row in facts["rows"]:
-                if _changed_since(utterances[row].path, facts["begin"]):
+                path = utterances[row].path
+                if _changed_since((archive_of(path) or path) if stored else path, facts["begin"]):
                     del self.place[row]
 
 

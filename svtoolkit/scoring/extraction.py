@@ -14,6 +14,7 @@ import torch
 from svtoolkit.audio.files import read_audio
 from svtoolkit.audio.voice_activity import measure_voice
 from svtoolkit.data.audio_survey import explain_samples
+from svtoolkit.data.feature_archive import read_features
 from svtoolkit.data.kaldi_dir import Utterance
 from svtoolkit.device import autocast
 from svtoolkit.errors import UserError
@@ -23,6 +24,7 @@ from svtoolkit.scoring.forward import BoundedForward
 from svtoolkit.system.threads import map_in_order
 
 NOT_FINITE = "the embedding is not finite; check the audio for NaN"
+NOT_FINITE_OF_FEATURES = "the embedding is not finite; choose a wider precision, or check the weights for NaN"
 
 
 @dataclass
@@ -83,6 +85,7 @@ class EmbeddingExtractor:
             embedding, where the network is a chain of convolutions (``svtoolkit.models.stretches``).
         batch_size: utterances in a batch at most, all of equal length.
         num_workers: threads that read audio; 0 means 1.
+        stored: utterances are listed by their features, which the front end made before, not by their audio.
 
     Raises:
         UserError: a number out of range, an unknown precision.
@@ -99,6 +102,7 @@ class EmbeddingExtractor:
     batch_size: int = 32
     num_workers: int = 1
     keys: str = ""
+    stored: bool = False
 
     def __post_init__(self) -> None:
         if self.batch_size < 1 or self.num_workers < 0:
@@ -123,7 +127,10 @@ class EmbeddingExtractor:
 
         Args:
             progress: called with the number of utterances finished since its last call.
-            min_voice: seconds of voice below which an utterance fails as well; 0: not checked.
+            min_voice: seconds of voice below which an utterance fails as well; 0: not checked, as of stored features.
+
+        Raises:
+            ValueError: voice is asked for of stored features, in which none is measured.
         """
         begin = time.perf_counter()
         found: dict[int, np.ndarray] = {}
@@ -157,6 +164,8 @@ class EmbeddingExtractor:
             is_done: position -> it is embedded already and left out; which others go together does not depend on it.
             min_voice: as for ``extract``.
         """
+        if min_voice > 0 and self.stored:
+            raise ValueError(f"min_voice is {min_voice:g}, but stored features hold no waveform to look for voice in")
         with self._evaluating():
             batches, failures = plan_batches(
                 utterances,
@@ -164,6 +173,7 @@ class EmbeddingExtractor:
                 batch_seconds=self.batch_seconds,
                 batch_size=self.batch_size,
                 jobs=max(1, self.num_workers),
+                stored=self.stored,
             )
             yield Embedded(failures={row: reason for row, reason in failures.items() if not is_done(row)})
             left = [[row for row in batch if not is_done(row)] for batch in batches]
@@ -171,13 +181,16 @@ class EmbeddingExtractor:
                 yield self._embed(utterances, rows, results)
 
     def unusable(self, utterances: Sequence[Utterance]) -> dict[int, str]:
-        """Position -> reason of those that would have no embedding, or that of silence: all are read, none embedded."""
+        """Position -> reason of those that would have no embedding, or that of silence: all are read, none embedded.
+
+        Of stored features silence is not seen: those that are cut off or not finite are named.
+        """
 
         def examine(utterance: Utterance) -> str | None:
-            samples = self._read(utterance, 0.0)
-            if isinstance(samples, str):
-                return samples
-            reason = explain_samples(samples)
+            signal = self._read(utterance, 0.0)
+            if isinstance(signal, str):
+                return signal
+            reason = None if self.stored else explain_samples(signal)
             return reason and f"{utterance.path}: {reason}; re-create the file or drop it"
 
         reasons = map_in_order(examine, utterances, max(1, self.num_workers))
@@ -212,7 +225,7 @@ class EmbeddingExtractor:
     def _read_ahead(
         self, utterances: Sequence[Utterance], batches: list[list[int]], min_voice: float
     ) -> Iterator[tuple[list[int], list[np.ndarray | str]]]:
-        """Waveforms of each batch, or reasons; read by threads while the network works on the batch before."""
+        """Signals of each batch, or reasons; read by threads while the network works on the batch before."""
         with ThreadPoolExecutor(max(1, self.num_workers)) as pool:
             reading = [[pool.submit(self._read, utterances[row], min_voice) for row in batch] for batch in batches[:2]]
             for position, batch in enumerate(batches):
@@ -224,8 +237,10 @@ class EmbeddingExtractor:
                 yield batch, results
 
     def _read(self, utterance: Utterance, min_voice: float) -> np.ndarray | str:
-        """Samples, or the reason why there are none."""
+        """Samples (samples,) or frames (frames, bins), or the reason why there are none."""
         try:
+            if self.stored:
+                return read_features(utterance.path, self.front_end.num_bins)
             samples = read_audio(
                 utterance.path,
                 sample_rate=self.front_end.sample_rate,
@@ -255,16 +270,17 @@ class EmbeddingExtractor:
             if isinstance(result, str):
                 batch.failures[row] = result
             else:
-                groups.setdefault(self.front_end.num_frames(len(result)), []).append((row, result))
+                groups.setdefault(self.forward.num_frames(result), []).append((row, result))
         for group in groups.values():
-            embeddings = self.forward([samples for _, samples in group])
-            for (row, samples), embedding in zip(group, embeddings, strict=True):
+            embeddings = self.forward([signal for _, signal in group])
+            for (row, signal), embedding in zip(group, embeddings, strict=True):
                 if np.isfinite(embedding).all():
                     batch.rows.append(row)
                     batch.embeddings.append(embedding)
-                    batch.audio_seconds += len(samples) / self.front_end.sample_rate
+                    batch.audio_seconds += self.forward.num_samples(signal) / self.front_end.sample_rate
                 else:
-                    batch.failures[row] = f"{utterances[row].path}: {NOT_FINITE}"
+                    reason = NOT_FINITE_OF_FEATURES if self.stored else NOT_FINITE
+                    batch.failures[row] = f"{utterances[row].path}: {reason}"
         return batch
 
 

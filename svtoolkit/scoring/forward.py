@@ -1,4 +1,4 @@
-"""Waveforms through front end and network in the memory that there is: smaller batches, then stretches."""
+"""Waveforms or stored frames through front end and network in the memory there is: smaller batches, then stretches."""
 
 from __future__ import annotations
 
@@ -36,18 +36,19 @@ class BoundedForward:
     seconds: float
 
     @torch.inference_mode()
-    def __call__(self, waveforms: list[np.ndarray]) -> np.ndarray:
-        """Waveforms of equally many frames -> (batch, embedding_dim) float32.
+    def __call__(self, signals: list[np.ndarray]) -> np.ndarray:
+        """Waveforms (samples,) or frames (frames, bins), equally long -> (batch, embedding_dim) float32.
 
         Raises:
             UserError: not even one of them fits into the memory of the device.
         """
-        frames = self.front_end.num_frames(len(waveforms[0]))
+        frames = self.num_frames(signals[0])
         samples = self.front_end.num_samples(frames)
+        length = samples if signals[0].ndim == 1 else frames
         together = max(1, int(self.seconds * self.front_end.sample_rate / samples + 1e-6))
         rows, begin = [], 0
-        while begin < len(waveforms):
-            batch = np.stack([waveform[:samples] for waveform in waveforms[begin : begin + together]])
+        while begin < len(signals):
+            batch = np.stack([signal[:length] for signal in signals[begin : begin + together]])
             found = self._try(batch)
             if found is None:
                 together = self._reduce(len(batch), samples)
@@ -56,10 +57,18 @@ class BoundedForward:
             begin += len(batch)
         return np.concatenate(rows)
 
+    def num_frames(self, signal: np.ndarray) -> int:
+        """Of a waveform, or as they are stored."""
+        return self.front_end.num_frames(len(signal)) if signal.ndim == 1 else len(signal)
+
+    def num_samples(self, signal: np.ndarray) -> int:
+        """Of a waveform, or that stored frames span."""
+        return len(signal) if signal.ndim == 1 else self.front_end.num_samples(len(signal))
+
     def _try(self, batch: np.ndarray) -> np.ndarray | None:
-        """Embeddings of (batch, samples); None where memory runs out."""
+        """Embeddings of (batch, samples) or (batch, frames, bins); None where memory runs out."""
         try:
-            features = self.front_end(torch.from_numpy(batch).to(self.device))
+            features = self.front_end.features_of(torch.from_numpy(batch).to(self.device))
             with autocast(self.device, self.precision):
                 embeddings = self._embed(features)
             return embeddings.float().cpu().numpy()
@@ -91,7 +100,7 @@ class BoundedForward:
                 tried, seconds, self.device, round(self.seconds, 1),
             )  # fmt: skip
             return tried // 2
-        remedy = "end other programs that use it, or take device=cpu"
+        remedy = "end other programs that use it, choose a lower precision such as bf16, or compute on the CPU"
         if self.geometry is None:
             raise UserError(
                 f"one utterance of {seconds:.1f} s does not fit into the memory of {self.device}, and this network "

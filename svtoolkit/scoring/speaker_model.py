@@ -44,13 +44,14 @@ class SpeakerModel:
         batch_seconds: float = 120.0,
         batch_size: int = 32,
         num_workers: int = 1,
+        stored: bool = False,
     ) -> SpeakerModel:
         """Load a folder with model.safetensors and model.yaml; nothing in it is executed.
 
         Args:
             folder: as written by ``svt average``.
             device: auto, cpu or cuda.
-            precision, batch_seconds, batch_size, num_workers: of ``EmbeddingExtractor``.
+            precision, batch_seconds, batch_size, num_workers, stored: of ``EmbeddingExtractor``.
             channel: channel of multi-channel audio, counted from 0; None: such audio is refused.
             resample: convert audio of another rate instead of refusing it.
 
@@ -60,7 +61,7 @@ class SpeakerModel:
         network, description = read_released(folder)
         try:
             front_end = front_end_of(description.features)
-            stored = StoredThreshold.read(description.verification)
+            threshold = StoredThreshold.read(description.verification)
         except UserError as error:
             raise UserError(f"{folder}: {error}") from error
         extractor = EmbeddingExtractor(
@@ -73,8 +74,9 @@ class SpeakerModel:
             batch_seconds=batch_seconds,
             batch_size=batch_size,
             num_workers=num_workers,
+            stored=stored,
         )
-        return cls(extractor, description, stored)
+        return cls(extractor, description, threshold)
 
     @property
     def sample_rate(self) -> int:

@@ -6,8 +6,8 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
@@ -15,6 +15,7 @@ from typing import ParamSpec, TypeVar
 from svtoolkit.errors import UserError
 
 Arguments = ParamSpec("Arguments")
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -44,6 +45,27 @@ def worker_processes(jobs: int, *, killed: str) -> Iterator[Executor]:
         raise UserError(killed) from error
     finally:
         executor.shutdown(cancel_futures=True)
+
+
+def map_unordered(
+    function: Callable[[Item], Result], items: Sequence[Item], jobs: int, *, killed: str
+) -> Generator[tuple[Item, Result], None, None]:
+    """Items and what becomes of them, as they are finished; closing the generator begins no more of them.
+
+    Args:
+        jobs: processes; of one, or one item, this process does the work.
+        killed: as for ``worker_processes``.
+
+    Raises:
+        UserError: as ``worker_processes``; what the function raises.
+    """
+    if jobs == 1 or len(items) < 2:
+        yield from ((item, function(item)) for item in items)
+        return
+    with worker_processes(min(jobs, len(items)), killed=killed) as workers:
+        waiting = {workers.submit(function, item): item for item in items}
+        for future in as_completed(waiting):
+            yield waiting[future], future.result()
 
 
 class _Workers(ProcessPoolExecutor):

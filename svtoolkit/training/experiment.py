@@ -154,10 +154,10 @@ class Experiment:
         )
 
     def _build_validation(self) -> Callable[[], dict[str, float]] | None:
-        """On held-out speakers all of whose audio was read once: what is bad of it shows before the first step."""
+        """On held-out speakers whose audio or features are read once: what is bad shows before the first step."""
         if self.data.held_out is None:
             return None
-        validation, bad = build_validation(self.config, self.data.held_out, self.step)
+        validation, bad = build_validation(self.config, self.data.held_out, self.step, self.data.stored)
         self.bad_utterances.add(bad)
         return validation
 

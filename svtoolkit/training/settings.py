@@ -7,6 +7,7 @@ from functools import reduce
 from svtoolkit.config import TrainConfig, TrainerConfig
 from svtoolkit.config.limits import check_limits
 from svtoolkit.crops.sampler import BatchSampler, share_of
+from svtoolkit.crops.stored_features import read_stored_features
 from svtoolkit.errors import UserError
 
 _SMALLEST = {
@@ -31,7 +32,7 @@ _SMALLEST = {
 
 
 def check_settings(config: TrainConfig, processes: int = 1) -> None:
-    """Refuse numbers out of range, and what this number of processes cannot do.
+    """Refuse numbers out of range, what this number of processes cannot do, and what stored features cannot.
 
     Raises:
         UserError: names the key, what was found and what was expected.
@@ -53,6 +54,7 @@ def check_settings(config: TrainConfig, processes: int = 1) -> None:
     clip = config.trainer.gradient_clip
     if clip is not None and not clip > 0:
         raise UserError(f"trainer.gradient_clip is {clip}, expected a norm above 0, or null for none")
+    read_stored_features(config)
     batch_size = config.trainer.batch_size
     micro_batch = micro_batch_of(config.trainer, share_of(batch_size, processes))
     BatchSampler(batch_size, batch_size=batch_size, micro_batch=micro_batch, seed=config.seed, processes=processes)

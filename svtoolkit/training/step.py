@@ -101,7 +101,7 @@ class OptimizerStep:
             waveforms = batch.waveforms
             if batch.changes:
                 waveforms = self.augmenter.apply(waveforms, batch.changes)
-            features = self.spec_augment.apply(self.front_end(waveforms), batch.masks)
+            features = self.spec_augment.apply(self.front_end.features_of(waveforms), batch.masks)
         with autocast(self.device, self.precision):
             embeddings = self.replicas.network(features)
         output = self.replicas.head(embeddings, batch.labels)  # in float32
@@ -138,5 +138,5 @@ def _nonfinite_entries(batch: CropBatch, losses: Tensor) -> list[int]:
     bad_losses = ~torch.isfinite(losses)
     if not bad_losses.any():
         return []
-    bad_waveforms = ~torch.isfinite(batch.waveforms).all(dim=1)
+    bad_waveforms = ~torch.isfinite(batch.waveforms).flatten(1).all(dim=1)
     return batch.entries[bad_waveforms if bad_waveforms.any() else bad_losses].tolist()

@@ -12,6 +12,7 @@ from svtoolkit.config import TrainConfig
 from svtoolkit.crops.loader import workers_of
 from svtoolkit.crops.manifest import Manifest
 from svtoolkit.data.bad_files import BadFile
+from svtoolkit.data.feature_settings import StoredFeatures
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.trials import make_trials, write_trials
 from svtoolkit.errors import UserError
@@ -58,11 +59,14 @@ class HeldOutValidation:
 
 
 def build_validation(
-    config: TrainConfig, held_out: Manifest, step: OptimizerStep
+    config: TrainConfig, held_out: Manifest, step: OptimizerStep, stored: StoredFeatures | None = None
 ) -> tuple[Callable[[], dict[str, float]], list[BadFile]]:
     """Validation of the step's network as it is when this is called, and the utterances that are left out of it.
 
-    All audio is read once: what would have no embedding, or that of silence, is in no trial.
+    All audio is read once: what would have no embedding, or that of silence, is in no trial. So are stored features.
+
+    Args:
+        stored: what the features are that the held-out speakers are listed by; None: they are listed by audio.
 
     Raises:
         UserError: what is left makes no trials.
@@ -75,6 +79,7 @@ def build_validation(
         resample=config.data.resample,
         num_workers=max(1, workers_of(config.data.num_workers)),
         keys="data.",
+        stored=stored is not None,
     )
     utterances = list(held_out)
     reasons = extractor.unusable(utterances)
@@ -83,11 +88,14 @@ def build_validation(
         raise UserError(
             f"validation: no utterance of the held-out speakers can be used: {next(iter(reasons.values()))}"
         )
+    folder = Path(config.exp_dir) / VALIDATION
     validation = HeldOutValidation(
         held_out.take(kept).kaldi_dir(),
         targets_per_speaker=config.validation.targets_per_speaker,
         seed=config.seed,
-        folder=Path(config.exp_dir) / VALIDATION,
+        folder=folder,
     )
+    if stored is not None:
+        stored.write(folder)
     bad = [BadFile(utterances[row].utterance_id, str(utterances[row].path), why) for row, why in reasons.items()]
     return partial(validation.run, extractor), bad

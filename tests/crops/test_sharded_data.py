@@ -59,7 +59,7 @@ def test_where_there_are_both_the_source_decides(shards, speech, tmp_path):
     for source, is_sharded in ((None, False), ("files", False), ("shards", True)):
         for directory in (KaldiDir.read(both, None, source), Manifest.read(both, None, source).kaldi_dir()):
             assert (directory.audio_path(first) != files.audio_path(first)) == is_sharded
-    with pytest.raises(UserError, match=r"data\.source is 'tar', expected files or shards, or null for what is there"):
+    with pytest.raises(UserError, match=r"data\.source is 'tar', expected files, shards or features, or null for what"):
         Manifest.read(both, None, "tar")
     with pytest.raises(UserError, match=r"shards\.scp: the file is missing"):
         Manifest.read(speech, None, "shards")

@@ -224,6 +224,22 @@ def test_mean_removal():
     np.testing.assert_allclose(removed, raw - raw.mean(axis=0), atol=1e-4)
 
 
+@pytest.mark.parametrize("remove_mean", [True, False])
+def test_features_are_made_in_two_steps_of_which_the_first_can_be_stored(remove_mean):
+    front_end = build_front_end(num_bins=40, remove_mean=remove_mean)
+    waveforms = torch.from_numpy(np.stack([noise(9000, seed) for seed in range(3)]))
+    frames = front_end.frames(waveforms)
+    assert torch.equal(frames, build_front_end(num_bins=40, remove_mean=False)(waveforms))
+    assert torch.equal(front_end.features_of(frames.clone()), front_end(waveforms))
+    assert torch.equal(front_end.features_of(waveforms), front_end(waveforms))
+    assert front_end.framewise
+    for first, count in ((0, 1), (7, 20), (53, 1)):
+        samples = waveforms[:, 160 * first : 160 * first + front_end.num_samples(count)]
+        torch.testing.assert_close(front_end.frames(samples), frames[:, first : first + count], rtol=0, atol=1e-5)
+    with pytest.raises(ValueError, match="waveforms of 399 samples are shorter than one window of 400"):
+        front_end.frames(waveforms[:, :399])
+
+
 def test_forward_is_deterministic_in_training_and_evaluation():
     waveforms = torch.from_numpy(np.float32(noise(8000)))[None]
     front_end = build_front_end()

@@ -76,6 +76,26 @@ def test_a_second_run_skips_everything_and_a_changed_option_runs_what_depends_on
     assert "=== stage 6: report" in changed
 
 
+def test_with_features_no_audio_is_read_after_the_first_stage(tmp_path: Path) -> None:
+    exp_dir = tmp_path / "exp"
+    training = [word for word in TINY_TRAINING if not word.startswith("data.speeds")]
+    options = ["--features", "--exp-dir", exp_dir, *TINY_CORPUS, *training, "features.format=float16"]
+    recipe(*options, "--stop-stage", 1)
+    for part, speakers in (("train", 5), ("eval", 4)):
+        assert "format: float16" in (exp_dir / "features" / part / "features.yaml").read_text()
+        assert len((exp_dir / "features" / part / "feats.scp").read_text().splitlines()) == speakers * 4
+    audio = [Path(line.partition(" ")[2]) for line in (exp_dir / "data" / "train" / "wav.scp").read_text().splitlines()]
+    for path in audio:
+        path.unlink()
+    done = recipe(*options)
+    assert "stage 1: nothing has changed" in done.stdout
+    assert "=== stage 1: features" not in done.stdout
+    assert "crops are stretches of stored features (float16): no audio is read" in done.stdout
+    results = json.loads((exp_dir / "report" / "result.json").read_text())
+    assert [row["scores"] for row in results["results"]] == ["cosine", "as-norm"]
+    assert "svt features --data " in (exp_dir / "report" / "index.html").read_text()
+
+
 def test_a_lost_output_is_noticed_by_the_stage_that_needs_it(finished: Path, tmp_path: Path) -> None:
     exp_dir = tmp_path / "exp"
     shutil.copytree(finished, exp_dir)
@@ -163,6 +183,7 @@ def relative_copy(line: str, target: Path, root: Path) -> str:
         (["--colour", "red"], "unknown option '--colour'"),
         (["--stage", "two"], "--stage takes a whole number"),
         (["--stage", "5", "--stop-stage", "2"], "nothing would run"),
+        (["features.format=float16"], "features.format=float16 is of 'svt features': give --features, too"),
     ],
 )
 def test_bad_options_are_refused_in_a_sentence(arguments: list[str], message: str, tmp_path: Path) -> None:

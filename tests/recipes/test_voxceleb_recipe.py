@@ -96,6 +96,27 @@ def test_a_second_run_skips_everything_and_another_experiment_the_data(finished:
     assert [f"stage {number}: nothing has changed" in other for number in (1, 2)] == [True] * 2
 
 
+def test_with_features_both_networks_train_and_embed_from_them(finished: Path, corpora: Path) -> None:
+    data, exp_dir = finished / "data", finished / "on features"
+    training = [word for word in TINY if not word.startswith("data.speeds")]
+    options = ["--features", "--data-dir", data, "--exp-dir", exp_dir, *one_list(corpora), *training, *TINY_LM]
+    made = recipe(corpora, *options, "--stop-stage", 6).stdout
+    assert [f"stage {number}: nothing has changed" in made for number in (1, 2)] == [True] * 2
+    assert made.count("crops are stretches of stored features (float32): no audio is read") == 2
+    for corpus, utterances in (("vox1", 20), ("vox2", len(VOX2_DEV) * 4)):
+        assert len(lines(data / "features" / corpus / "feats.scp")) == utterances
+        for folder in (exp_dir, exp_dir / "lm"):
+            assert len(lines(folder / "embeddings" / f"{corpus}.scp")) == utterances
+            record = (folder / "embeddings" / f"{corpus}.yaml").read_text()
+            assert f"data: {data}/features/{corpus}\n" in record
+    config = (exp_dir / "lm" / "config.yaml").read_text()
+    assert "noise: null" in config
+    assert "source: features" in config
+    again = recipe(corpora, *options, "--stop-stage", 6).stdout
+    assert "=== stage 2: features" not in again
+    assert "stage 6: nothing has changed" in again
+
+
 def test_a_lost_embedding_is_made_again_alone(finished: Path, corpora: Path) -> None:
     exp_dir = finished / "exp"
     (exp_dir / ".stages" / "6").unlink()

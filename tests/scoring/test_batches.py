@@ -10,6 +10,7 @@ import soundfile
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from svtoolkit.data.feature_archive import write_features
 from svtoolkit.data.kaldi_dir import Utterance
 from svtoolkit.features import build_front_end
 from svtoolkit.memory.ledger import MemoryLedger
@@ -70,3 +71,25 @@ def test_a_batch_of_twenty_seconds_each_is_far_from_filling_a_gpu_of_eleven_giga
         held += change.difference
         highest = max(highest, held)
     assert 1 < highest / 2**30 < 3
+
+
+def test_stored_features_are_planned_by_their_frames(tmp_path: Path) -> None:
+    front_end = build_front_end(num_bins=24)
+    found = []
+    for number, frames in enumerate([98, 298, 98, 198]):
+        with (tmp_path / f"{number}.ark").open("wb") as stream:
+            offset = write_features(stream, str(number), np.zeros((frames, 24), np.float32), "float32")
+        found.append(Utterance(str(number), "x", Path(f"{tmp_path}/{number}.ark:{offset}")))
+    (tmp_path / "3.ark").write_bytes(b"3 no features")
+    batches, failures = plan_batches(found, front_end, batch_seconds=9.0, batch_size=9, jobs=2, stored=True)
+    assert batches == [[1], [0, 2]]
+    assert "no features can be read there" in failures[3]
+    batches, _ = plan_batches(found, front_end, batch_seconds=1.5, batch_size=9, jobs=1, stored=True)
+    assert batches == [[1], [0], [2]]
+
+
+def test_no_voice_is_looked_for_in_stored_features() -> None:
+    network = build_model("resnet10", num_bins=24, embedding_dim=16, base_width=4)
+    extractor = EmbeddingExtractor(network, build_front_end(num_bins=24), torch.device("cpu"), stored=True)
+    with pytest.raises(ValueError, match=r"min_voice is 0\.5, but stored features hold no waveform"):
+        extractor.extract([], min_voice=0.5)

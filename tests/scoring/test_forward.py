@@ -77,7 +77,7 @@ def test_a_recording_longer_than_a_batch_comes_in_stretches() -> None:
 def test_where_nothing_fits_the_message_says_what_to_do() -> None:
     forward, _ = make(100.0, frames=50)
     forward.geometry = None
-    with pytest.raises(UserError, match=r"^one utterance of 1\.0 s does not fit into .* in stretches .* device=cpu$"):
+    with pytest.raises(UserError, match=r"^one utterance of 1\.0 s does not fit into .* in stretches .* on the CPU$"):
         forward([noise(1.0)])
     forward, _ = make(100.0)
     assert forward.geometry is not None

@@ -37,12 +37,13 @@ def write_index(out: Path, records: Mapping[str, ShardRecord], utt2spk: Mapping[
     write_table(out / INDEX, {utterance: format_location(location) for utterance, location in locations.items()})
 
 
-def carry_tables(source: Path, out: Path, utt2spk: Mapping[str, str]) -> None:
+def carry_tables(source: Path, out: Path, utt2spk: Mapping[str, str], *, kept_as: str = "in the shards") -> None:
     """Take over the trial lists and the further tables of utterances and speakers (utt2*, spk2*, text).
 
     Args:
         source: data directory that the shards were made of.
         out: the directory of the shards.
+        kept_as: how the warning goes on about utterances that are there.
         utt2spk: utterances that are in the shards; lines about others are left out, of trials with a warning.
     """
     for name, table in further_tables(source, utt2spk):
@@ -53,7 +54,7 @@ def carry_tables(source: Path, out: Path, utt2spk: Mapping[str, str]) -> None:
         lines = [line for line, _ in found]
         usable = [line for line, trial in found if isinstance(trial, str) or {trial[0], trial[1]} <= utt2spk.keys()]
         if len(usable) < len(lines):
-            log.warning("%s: %d of %d trials are of utterances in the shards", file, len(usable), len(lines))
+            log.warning("%s: %d of %d trials are of utterances %s", file, len(usable), len(lines), kept_as)
         with atomic_write(out / file.name, "wb") as stream:
             # Results are compared by the hash of their list: one that loses nothing keeps every byte.
             whole = len(usable) == len(lines)

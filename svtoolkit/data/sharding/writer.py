@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import as_completed
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from svtoolkit.data.sharding.encoding import FORMATS, extension_of
 from svtoolkit.data.sharding.shard_file import RECORDS, ShardRecord, ShardTask, make_shard, read_record
 from svtoolkit.errors import UserError
 from svtoolkit.system.output_folder import claim_folder, explain_full_disk, hold_alone, remove_leftovers
-from svtoolkit.system.processes import worker_processes
+from svtoolkit.system.processes import map_unordered
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +88,7 @@ def write_shards(
         ShardTask(folder, number, tuple(utterances[start : start + config.per_shard]), config, allowed)
         for number, start in enumerate(range(0, len(utterances), config.per_shard))
     ]
-    with explain_full_disk(folder), _claim(folder, {**made_of, "utterances": _digest(utterances)}):
+    with explain_full_disk(folder), _claim(folder, {**made_of, "utterances": digest_utterances(utterances)}):
         records = _read_whole(tasks, finished=(folder / INDEX).is_file())
         reused = len(records)
         for record in records.values():
@@ -139,7 +138,7 @@ def _rank(seed: int, utterance_id: str) -> bytes:
     return hashlib.blake2b(f"{seed}/{utterance_id}".encode(), digest_size=16).digest()
 
 
-def _digest(utterances: Sequence[Utterance]) -> str:
+def digest_utterances(utterances: Sequence[Utterance]) -> str:
     """Tells one list of utterances from another: ids, speakers, files and stretches, in their order."""
     digest = hashlib.sha256()
     for item in utterances:
@@ -182,34 +181,19 @@ def _make_missing(
 ) -> None:
     """Make shards and add what they hold to the records; lists the bad files even where they are too many."""
     utterances = sum(len(task.utterances) for task in tasks)
-    with listing_bad_files(tasks[0].out, utterances, config.max_bad) as bad:
-        for record in records.values():
-            bad.add(record.bad)
-        with closing(_make_shards([task for task in tasks if task.number not in records], config.jobs)) as made:
-            for number, record in made:
-                records[number] = record
-                _tell(progress, record)
-                bad.add(record.bad)
-
-
-def _make_shards(tasks: Sequence[ShardTask], jobs: int) -> Generator[tuple[int, ShardRecord], None, None]:
-    """Number and content of shards as they are finished; closing the generator begins no more of them.
-
-    Raises:
-        UserError: a process was killed.
-        OSError: a shard could not be written; names its file.
-    """
-    if jobs == 1 or len(tasks) < 2:
-        yield from ((task.number, make_shard(task)) for task in tasks)
-        return
     killed = (
         f"{tasks[0].out}: a worker process was killed, probably because memory ran out; finished shards are kept: run "
         "the same command again, with fewer jobs"
     )
-    with worker_processes(jobs, killed=killed) as workers:
-        numbers = {workers.submit(make_shard, task): task.number for task in tasks}
-        for future in as_completed(numbers):
-            yield numbers[future], future.result()
+    with listing_bad_files(tasks[0].out, utterances, config.max_bad) as bad:
+        for record in records.values():
+            bad.add(record.bad)
+        missing = [task for task in tasks if task.number not in records]
+        with closing(map_unordered(make_shard, missing, config.jobs, killed=killed)) as made:
+            for task, record in made:
+                records[task.number] = record
+                _tell(progress, record)
+                bad.add(record.bad)
 
 
 def _write_tables(
