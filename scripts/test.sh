@@ -16,8 +16,8 @@ cd "$root"
 # nproc would answer with these instead of the cores.
 unset OMP_NUM_THREADS OMP_THREAD_LIMIT
 cores=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
-# One more than cores, as tests of processes wait; a worker imports torch (0.5 GB), so more than eight do not pay.
-workers=$((cores < 8 ? cores + 1 : 8))
+# Two a core, as tests of processes wait; a worker imports torch (0.5 GB), so more than eight do not pay.
+workers=$((cores < 4 ? 2 * cores : 8))
 # One thread a worker: several workers with a thread a core each are slower than one.
 export OMP_NUM_THREADS=1
 # Tests read Hydra's short messages, not its tracebacks.

@@ -87,7 +87,7 @@ def test_every_file_is_there_and_nothing_besides(installed):
 
 
 def test_the_entry_point(installed):
-    (declared,) = installed.glob("svtoolkit-*.dist-info/entry_points.txt")
+    (declared,) = installed.glob("speaker_svtoolkit-*.dist-info/entry_points.txt")
     parser = configparser.ConfigParser()
     parser.read(declared)
     assert dict(parser["console_scripts"]) == {"svt": "svtoolkit.cli:main"}
@@ -133,7 +133,7 @@ def test_an_editable_install_has_no_copy_of_conf_that_could_go_stale(tmp_path):
     (built,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(built) as archive:
         names = [name for name in archive.namelist() if ".dist-info/" not in name]
-        assert names == ["_svtoolkit.pth"]
+        assert names == ["_speaker_svtoolkit.pth"]
         assert archive.read(names[0]).decode().strip() == str(ROOT)
 
 

@@ -35,8 +35,6 @@ from svtoolkit.system.regular_file import is_regular
 
 FORMAT = 1
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.yaml"
-LARGEST = 1e30
-"""No threshold is beyond it."""
 
 _SHA256 = re.compile("[0-9a-fA-F]{64}")
 
@@ -108,12 +106,6 @@ def read_description(folder: str | Path) -> ModelDescription:
         raise UserError(
             f"{path}: model.num_bins is {num_bins!r} and features.num_bins is {features.num_bins}, "
             "expected the same; re-create the file with `svt average`"
-        )
-    threshold = facts["verification"].get("threshold")
-    if threshold is not None and (type(threshold) not in (int, float) or not -LARGEST < threshold < LARGEST):
-        raise UserError(
-            f"{path}: verification.threshold is {threshold!r:.80}, expected a finite number; store it again with "
-            "`svt evaluate ... store_threshold=...`, or remove the line"
         )
     digest = content.get("weights_sha256")
     if digest is not None and not (isinstance(digest, str) and _SHA256.fullmatch(digest)):

@@ -109,6 +109,6 @@ def _number(section: Mapping[str, Any], key: str) -> float | None:
     value = section.get(key)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        raise UserError(f"verification.{key} is {value!r}, expected a number{REMEDY}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise UserError(f"verification.{key} is {value!r:.80}, expected a finite number{REMEDY}")
     return float(value)

@@ -179,7 +179,7 @@ def test_another_category_is_refused(tmp_path):
     path = write_sound(tmp_path, "id10270-1", hiss(2000))
     assert refused(NoiseLibrary.build, [utterance(path, "id10270")]) == (
         "augment.noise: utterance 'id10270-1' is of the category (speaker) 'id10270', expected noise, music, speech; "
-        "give a data directory of noises prepared as MUSAN is, or correct its utt2spk"
+        "give what `svt prepare corpus=musan` makes, or `svt prepare corpus=noise` of noises of your own"
     )
 
 

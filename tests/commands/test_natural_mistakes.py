@@ -20,6 +20,8 @@ from svtoolkit.data.kaldi_dir import KaldiDir
 TRAIN = ["train", *TRAIN_WORDS, "trainer.epochs=1", "exp_dir={tmp}/exp"]
 TRAINED_ON = [*TRAIN, "--data.train", "{train}"]
 SCORED = ["score", "trials={eval}/trials", "embeddings={embeddings}/eval.scp", "out={tmp}/scores"]
+DECIDED = {"verify": (0, 2, 3)}
+"""Exit statuses of a command that succeeds, where 0 is not all: one speaker, two, no threshold to tell by."""
 COHORT = ["cohort={embeddings}/train.scp", "cohort_utt2spk={train}/utt2spk"]
 
 
@@ -147,7 +149,8 @@ def test_what_is_said_succeeds(name, places, capsys):
     corrected = instead or [*words, *added]
     keys = [word.partition("=")[0] for word in added]
     kept = [word for word in corrected[: len(corrected) - len(added)] if word.partition("=")[0] not in keys]
-    assert main(instead or [*kept, *added]) == 0
+    repeated = instead or [*kept, *added]
+    assert main(repeated) in DECIDED.get(repeated[0], (0,))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -164,4 +167,4 @@ def test_a_gpu_that_is_not_there(words, key, places, capsys):
     assert main([*words, f"{key}=cuda"]) == 1
     (remedy,) = re.findall(r"use (\S+)\n", capsys.readouterr().err)
     assert remedy == f"{key}=cpu"
-    assert main([*words, remedy]) == 0
+    assert main([*words, remedy]) in DECIDED.get(words[0], (0,))

@@ -113,8 +113,8 @@ def test_json_says_the_same(tmp_path, model, audio, capsys):
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ({"threshold": "high"}, "verification.threshold is 'high', expected a number"),
-        ({"threshold": 0.3, "p_fa": True}, "verification.p_fa is True, expected a number"),
+        ({"threshold": "high"}, "verification.threshold is 'high', expected a finite number"),
+        ({"threshold": 0.3, "p_fa": True}, "verification.p_fa is True, expected a finite number"),
         ({"calibration": 3}, "verification.calibration is 3, expected scale and offset"),
         ({"calibration": {"scale": 3}}, "verification.calibration is {'scale': 3}, expected scale and offset"),
     ],

@@ -228,5 +228,5 @@ def test_an_address_of_no_known_kind(tmp_path):
 def test_a_scheme_whose_package_is_missing(tmp_path, monkeypatch, url, package):
     monkeypatch.setitem(sys.modules, package, None)
     remote = RemoteShards(tmp_path / "cache", 1000)
-    with pytest.raises(UserError, match=rf"^{url}: .*{package}.* install the package .*svtoolkit\[remote\]"):
+    with pytest.raises(UserError, match=rf"^{url}: .*{package}.* install the package .*aiohttp"):
         fetch(remote, url)

@@ -202,7 +202,7 @@ def test_impossible_numbers_are_refused(numbers: dict[str, int], message: str, t
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "espeakng_loader", None)
-    with pytest.raises(UserError, match=r"install with `pip install svtoolkit\[demo\]`"):
+    with pytest.raises(UserError, match=r"install with `pip install espeakng-loader`"):
         generate_synthetic_corpus(tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
