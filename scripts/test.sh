@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up .venv with the extras the tests need, then runs pytest on all cores. Arguments go to pytest:
 #   scripts/test.sh tests/scoring -k eer
-#   scripts/test.sh -m "not end_to_end"      without recipes and groups of processes: two minutes on two cores
+#   scripts/test.sh -m "not end_to_end"      without recipes and groups of processes
 # Its exit code is pytest's.
 
 set -euo pipefail
@@ -16,8 +16,8 @@ cd "$root"
 # nproc would answer with these instead of the cores.
 unset OMP_NUM_THREADS OMP_THREAD_LIMIT
 cores=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
-# Two a core, as tests of processes wait; a worker imports torch (0.5 GB), so more than eight do not pay.
-workers=$((cores < 4 ? 2 * cores : 8))
+# One more than cores, as tests of processes wait; two a core get in each other's way, and a worker imports torch (0.5 GB).
+workers=$((cores < 8 ? cores + 1 : 8))
 # One thread a worker: several workers with a thread a core each are slower than one.
 export OMP_NUM_THREADS=1
 # Tests read Hydra's short messages, not its tracebacks.

@@ -30,12 +30,12 @@ def pytest_calls(machine: Machine) -> list[str]:
     return (machine.notes / "tests").read_text().splitlines()
 
 
-def test_test_sh_runs_pytest_with_two_workers_a_core(ready: Machine) -> None:
+def test_test_sh_runs_pytest_with_a_worker_more_than_cores(ready: Machine) -> None:
     ready.environment |= {"HYDRA_FULL_ERROR": "1", "OMP_NUM_THREADS": "1"}
     done = ready.run("scripts/test.sh", "tests/a b.py", "-k", "eer or dcf")
     assert done.returncode == 0, done.stderr
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = min(2 * cores, 8)
+    workers = min(cores + 1, 8)
     command = f"-m pytest -n {workers} --dist worksteal tests/a b.py -k eer or dcf"
     assert pytest_calls(ready) == [f"{ready.root} OMP_NUM_THREADS=1 HYDRA_FULL_ERROR= {command}"]
     assert "s in all, exit code 0" in done.stdout
