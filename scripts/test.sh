@@ -16,7 +16,7 @@ cd "$root"
 # nproc would answer with these instead of the cores.
 unset OMP_NUM_THREADS OMP_THREAD_LIMIT
 cores=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
-# One more than cores, as tests of processes wait; two a core get in each other's way, and a worker imports torch (0.5 GB).
+# One more than cores, as tests of processes wait; two a core get in each other's way, and each imports torch (0.5 GB).
 workers=$((cores < 8 ? cores + 1 : 8))
 # One thread a worker: several workers with a thread a core each are slower than one.
 export OMP_NUM_THREADS=1
