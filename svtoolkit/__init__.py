@@ -6,7 +6,9 @@ are imported when they are first used (PEP 562), since torch is slow to import.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from svtoolkit.system.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from svtoolkit.commands.train import train
@@ -18,21 +20,15 @@ __version__ = "0.1.0"
 
 __all__ = ["SpeakerModel", "UserError", "Verification", "__version__", "load_model", "train"]
 
-_MODULES = {
-    "SpeakerModel": "scoring.speaker_model",
-    "UserError": "errors",
-    "Verification": "scoring.verification",
-    "load_model": "scoring.speaker_model",
-    "train": "commands.train",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'svtoolkit' has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(f"svtoolkit.{_MODULES[name]}"), name)
+__getattr__ = lazy_imports(
+    __name__,
+    {
+        "commands.train": "train",
+        "errors": "UserError",
+        "scoring.speaker_model": "SpeakerModel load_model",
+        "scoring.verification": "Verification",
+    },
+)
 
 
 def __dir__() -> list[str]:

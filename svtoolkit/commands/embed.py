@@ -15,7 +15,7 @@ from svtoolkit import __version__
 from svtoolkit.checkpoints.released import WEIGHTS
 from svtoolkit.config import EmbedConfig
 from svtoolkit.data.audio_table import find_source
-from svtoolkit.data.bad_files import count_allowed
+from svtoolkit.data.bad_files import check_max_bad, count_allowed
 from svtoolkit.data.feature_settings import StoredFeatures
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
 from svtoolkit.data.validation import find_trials
@@ -32,8 +32,7 @@ log = logging.getLogger(__name__)
 
 def run(config: EmbedConfig, command_line: str) -> int:
     """Extract; the exit status is 1 where more utterances than may be have no embedding (the others are written)."""
-    if not 0 <= config.max_bad <= 1:
-        raise UserError(f"max_bad is {config.max_bad}, expected a share of the utterances from 0 to 1")
+    check_max_bad(config.max_bad)
     if config.threads is not None:
         if config.threads < 1:
             raise UserError(f"threads is {config.threads}, expected 1 or more, or null")

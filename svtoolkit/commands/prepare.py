@@ -16,7 +16,7 @@ from svtoolkit.audio.files import try_durations
 from svtoolkit.config import PrepareConfig
 from svtoolkit.corpora.prepared import Prepared
 from svtoolkit.corpora.registry import CORPORA
-from svtoolkit.data.bad_files import BAD_FILES, BadFile, listing_bad_files
+from svtoolkit.data.bad_files import BAD_FILES, BadFile, check_max_bad, listing_bad_files
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.splitting import split_speakers
 from svtoolkit.data.trials import Trials, make_trials, write_trials
@@ -112,8 +112,7 @@ def _check_numbers(config: PrepareConfig, *, makes_its_own: bool) -> None:
     for name in ("jobs", "targets_per_speaker"):
         if getattr(config, name) < 1:
             raise UserError(f"{name} is {getattr(config, name)}, expected 1 or more")
-    if not 0 <= config.max_bad <= 1:
-        raise UserError(f"max_bad is {config.max_bad}, expected a share of the files from 0 to 1")
+    check_max_bad(config.max_bad, of="files")
     if not makes_its_own and (config.eval_speakers < 0 or config.eval_speakers == 1):
         raise UserError(
             f"eval_speakers is {config.eval_speakers}, expected 2 or more, whose trials can be drawn, or 0: no split"

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from svtoolkit.config import ValidateConfig
 from svtoolkit.data.audio_table import choose_audio_table
-from svtoolkit.data.bad_files import BAD_FILES
+from svtoolkit.data.bad_files import BAD_FILES, check_max_bad
 from svtoolkit.data.dropping import drop_bad_audio
 from svtoolkit.data.repair import repair
 from svtoolkit.data.validation import validate
@@ -23,8 +23,7 @@ from svtoolkit.runs.provenance import DATA_RECORD, write_record
 
 def run(config: ValidateConfig, command_line: str) -> int:
     """Print the faults; the exit status is 1 where there is one (with fix: where the copy could not be made)."""
-    if not 0 <= config.max_bad <= 1:
-        raise UserError(f"max_bad is {config.max_bad}, expected a share of the utterances from 0 to 1")
+    check_max_bad(config.max_bad)
     if config.max_bad > 0 and config.fix is not None:
         raise UserError("max_bad takes bad utterances out of the directory itself, fix writes a copy: give one of them")
     return _list_faults(config) if config.fix is None else _write_copy(config, config.fix, command_line)

@@ -25,6 +25,22 @@ class BadFile:
     reason: str
 
 
+def check_max_bad(share: float, *, of: str = "utterances", key: str = "max_bad", all_of_them: bool = True) -> None:
+    """Refuse what is no share of files.
+
+    Args:
+        of: what it is a share of.
+        key: what sets it.
+        all_of_them: every file may be bad; otherwise something has to be left.
+
+    Raises:
+        UserError: the share is below 0, above 1, or 1 where something has to be left.
+    """
+    if not (0 <= share <= 1 if all_of_them else 0 <= share < 1):
+        expected = " from 0 to 1" if all_of_them else ": 0 or more, below 1"
+        raise UserError(f"{key} is {share}, expected a share of the {of}{expected}")
+
+
 def count_allowed(max_bad: float, utterances: int) -> int:
     """How many utterances may be bad: a share of them; where it is above 0, one always may."""
     return max(1, int(max_bad * utterances)) if max_bad > 0 else 0

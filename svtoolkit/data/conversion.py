@@ -18,7 +18,7 @@ from typing import Any
 from svtoolkit.audio.m4a import import_av, is_left_to_ffmpeg
 from svtoolkit.audio.pipes import is_pipe
 from svtoolkit.config import ConvertConfig
-from svtoolkit.data.bad_files import BAD_FILES, BadFile, listing_bad_files
+from svtoolkit.data.bad_files import BAD_FILES, BadFile, check_max_bad, listing_bad_files
 from svtoolkit.data.conversion_worker import Converted, Outcome, Task, convert_all
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
 from svtoolkit.data.tables import read_table, write_table
@@ -105,8 +105,7 @@ def _check_options(config: ConvertConfig) -> None:
         raise UserError(f"channel is {config.channel}, expected 0 or more (channels are counted from 0)")
     if config.jobs < 1:
         raise UserError(f"jobs is {config.jobs}, expected 1 or more")
-    if not 0 <= config.max_bad <= 1:
-        raise UserError(f"max_bad is {config.max_bad}, expected a share of the files from 0 to 1")
+    check_max_bad(config.max_bad, of="files")
 
 
 def _make_task(utterance: Utterance, kaldi_dir: KaldiDir, out: Path, audio_format: str) -> Task:

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from svtoolkit.config import ComputeFeaturesConfig
-from svtoolkit.data.audio_table import AUDIO_TABLES, FEATURES
-from svtoolkit.data.bad_files import BAD_FILES, BadFile, count_allowed, listing_bad_files
+from svtoolkit.data.archive_writer import fill_folder
+from svtoolkit.data.audio_table import FEATURES
+from svtoolkit.data.bad_files import BAD_FILES, BadFile, check_max_bad, count_allowed
 from svtoolkit.data.feature_archive import FORMATS
 from svtoolkit.data.feature_settings import StoredFeatures
-from svtoolkit.data.feature_task import RECORDS, FeatureEntry, FeatureRecord, FeatureTask, make_archive, read_record
+from svtoolkit.data.feature_task import FeatureEntry, FeatureRecord, FeatureTask, make_archive
 from svtoolkit.data.kaldi_dir import KaldiDir, invert
 from svtoolkit.data.sharding.directory import carry_tables
-from svtoolkit.data.sharding.writer import digest_utterances
 from svtoolkit.data.tables import write_table
 from svtoolkit.errors import UserError
-from svtoolkit.system.output_folder import claim_folder, explain_full_disk, hold_alone, remove_leftovers
-from svtoolkit.system.processes import map_unordered
 
 if TYPE_CHECKING:
     from svtoolkit.features import FrontEnd
-
-log = logging.getLogger(__name__)
-
-MADE_OF = "made_of.json"
 
 
 @dataclass(frozen=True)
@@ -82,21 +74,24 @@ def compute_features(
     made_of |= {name: getattr(config, name) for name in ("channel", "resample", "per_archive")}
     allowed = count_allowed(config.max_bad, len(utterances))
     tasks = [
-        FeatureTask(out, number, tuple(utterances[begin : begin + config.per_archive]), config, build, allowed)
+        FeatureTask(out, number, tuple(utterances[begin : begin + config.per_archive]), allowed, config, build)
         for number, begin in enumerate(range(0, len(utterances), config.per_archive))
     ]
-    with explain_full_disk(out), _claim(out, {**made_of, "utterances": digest_utterances(utterances)}):
-        records = _read_whole(tasks, finished=(out / FEATURES).is_file())
-        reused = len(records)
-        if progress is not None:
-            progress(sum(_count(record) for record in records.values()))
-        if reused == len(tasks) and (out / FEATURES).is_file():
-            log.info("%s: all archives are there", out)
-        else:
-            (out / FEATURES).unlink(missing_ok=True)
-            _make_missing(tasks, records, config, progress)
-            _write_tables(out, tasks, records, kaldi_dir.utt2spk, Path(config.data), stored)
-    return _sum_up(list(records.values()), reused)
+
+    def write_tables(records: Mapping[int, FeatureRecord]) -> None:
+        _write_tables(out, tasks, records, kaldi_dir.utt2spk, Path(config.data), stored)
+
+    records, reused = fill_folder(
+        tasks, make_archive, write_tables, made_of=made_of, max_bad=config.max_bad, jobs=config.jobs, progress=progress
+    )
+    return FeatureFiles(
+        archives=sum(bool(record.size) for record in records),
+        reused=reused,
+        utterances=sum(len(record.entries) for record in records),
+        seconds=sum(entry.seconds for record in records for entry in record.entries.values()),
+        size=sum(record.size for record in records),
+        bad=[item for record in records for item in record.bad],
+    )
 
 
 def _check_settings(config: ComputeFeaturesConfig, build: Callable[[], FrontEnd]) -> None:
@@ -106,8 +101,7 @@ def _check_settings(config: ComputeFeaturesConfig, build: Callable[[], FrontEnd]
         count = getattr(config, name)
         if count is not None and count < least:
             raise UserError(f"{name} is {count}, expected {least} or more")
-    if not 0 <= config.max_bad < 1:
-        raise UserError(f"max_bad is {config.max_bad}, expected a share of the utterances: 0 or more, below 1")
+    check_max_bad(config.max_bad, all_of_them=False)
     if not config.features.remove_mean:
         raise UserError(
             "features.remove_mean is false, but the mean is removed, or not, where features are used: leave it out "
@@ -119,54 +113,6 @@ def _check_settings(config: ComputeFeaturesConfig, build: Callable[[], FrontEnd]
             "window alone, without which frames of whole utterances cannot be stored and cut: if they do, build it as "
             "FrontEnd(..., framewise=True); if not, train on audio"
         )
-
-
-@contextmanager
-def _claim(folder: Path, made_of: Mapping[str, object]) -> Iterator[None]:
-    """Hold the folder for this process alone, and refuse to mix what was made of something else with what is made."""
-    records = folder / RECORDS
-    if not (records / MADE_OF).is_file():
-        foreign = [folder / name for name in (*AUDIO_TABLES.values(), "segments") if (folder / name).exists()]
-        foreign += sorted(folder.glob("feats-*.ark"))
-        if foreign:
-            raise UserError(f"{foreign[0]}: the folder holds data already; choose another one for the features")
-    records.mkdir(parents=True, exist_ok=True)
-    busy = f"{folder}: another process is computing features there; wait for it or stop it"
-    with hold_alone(records / "lock", busy=busy) as alone:
-        claim_folder(records / MADE_OF, made_of, content="features made of")
-        if alone:
-            remove_leftovers([folder, records])
-        yield
-
-
-def _read_whole(tasks: Sequence[FeatureTask], *, finished: bool) -> dict[int, FeatureRecord]:
-    """Number of each archive that is whole -> what it holds."""
-    records = {task.number: read_record(task) for task in tasks}
-    return {number: record for number, record in records.items() if record and (finished or not record.bad)}
-
-
-def _make_missing(
-    tasks: Sequence[FeatureTask],
-    records: dict[int, FeatureRecord],
-    config: ComputeFeaturesConfig,
-    progress: Callable[[int], object] | None,
-) -> None:
-    """Make archives and add what they hold to the records; lists the bad files even where they are too many."""
-    utterances = sum(len(task.utterances) for task in tasks)
-    killed = (
-        f"{tasks[0].out}: a worker process was killed, probably because memory ran out; finished archives are kept: "
-        "run the same command again, with fewer jobs"
-    )
-    with listing_bad_files(tasks[0].out, utterances, config.max_bad) as bad:
-        for record in records.values():
-            bad.add(record.bad)
-        missing = [task for task in tasks if task.number not in records]
-        with closing(map_unordered(make_archive, missing, config.jobs, killed=killed)) as made:
-            for task, record in made:
-                records[task.number] = record
-                if progress is not None:
-                    progress(_count(record))
-                bad.add(record.bad)
 
 
 def _write_tables(
@@ -191,21 +137,3 @@ def _write_tables(
     write_table(out / "utt2num_frames", {utterance: str(entry.frames) for utterance, (_, entry) in entries.items()})
     stored.write(out)
     write_table(out / FEATURES, {name: f"{archive}:{entry.offset}" for name, (archive, entry) in entries.items()})
-
-
-def _count(record: FeatureRecord) -> int:
-    return len(record.entries) + len(record.bad)
-
-
-def _sum_up(records: Sequence[FeatureRecord], reused: int) -> FeatureFiles:
-    bad = [item for record in records for item in record.bad]
-    if bad:
-        log.warning("%d utterances are left out for bad audio; the first: %s", len(bad), bad[0].reason)
-    return FeatureFiles(
-        archives=sum(bool(record.size) for record in records),
-        reused=reused,
-        utterances=sum(len(record.entries) for record in records),
-        seconds=sum(entry.seconds for record in records for entry in record.entries.values()),
-        size=sum(record.size for record in records),
-        bad=bad,
-    )

@@ -8,6 +8,7 @@ from svtoolkit.config import TrainConfig, TrainerConfig
 from svtoolkit.config.limits import check_limits
 from svtoolkit.crops.sampler import BatchSampler, share_of
 from svtoolkit.crops.stored_features import read_stored_features
+from svtoolkit.data.bad_files import check_max_bad
 from svtoolkit.errors import UserError
 
 _SMALLEST = {
@@ -44,8 +45,7 @@ def check_settings(config: TrainConfig, processes: int = 1) -> None:
     check_limits(config)
     if config.validation.speakers == 1:
         raise UserError("validation.speakers is 1, expected 2 or more, whose trials can be drawn, or 0: no validation")
-    if not 0 <= config.data.max_bad <= 1:
-        raise UserError(f"data.max_bad is {config.data.max_bad}, expected a share of the utterances from 0 to 1")
+    check_max_bad(config.data.max_bad, key="data.max_bad")
     for key in ("loss.shard", "trainer.sync_batch_norm"):
         if processes == 1 and reduce(getattr, key.split("."), config):
             raise UserError(f"{key}=true needs several devices, and this run has one; leave it at false")

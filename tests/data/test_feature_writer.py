@@ -22,7 +22,7 @@ from speech_material import write_speech
 
 from svtoolkit.audio.files import read_audio
 from svtoolkit.config import ComputeFeaturesConfig, FeaturesConfig
-from svtoolkit.data import feature_task, feature_writer
+from svtoolkit.data import archive_writer, feature_task
 from svtoolkit.data.feature_writer import compute_features
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.sharding.writer import write_shards
@@ -325,7 +325,7 @@ def test_a_killed_worker_is_a_sentence(speech, tmp_path, monkeypatch):
         raise UserError(killed)
         yield
 
-    monkeypatch.setattr(feature_writer, "map_unordered", die)
+    monkeypatch.setattr(archive_writer, "map_unordered", die)
     with pytest.raises(UserError, match=r"out: a worker process was killed, .*; finished archives are kept: run"):
         write_features_of(speech, tmp_path / "out", jobs=2)
 
