@@ -118,7 +118,7 @@ def breakdown(name: str) -> dict[str, Any]:
     """What the peak of a whole training step is made of, as ``svt memory`` predicts it, for ``BREAKDOWNS[name]``."""
     rows = []
     for strategy, optimizer, batch_size in BREAKDOWNS[name]:
-        report = predict_memory(_configuration(name, strategy, optimizer, batch_size)).whole
+        report = predict_memory(_configuration(name, strategy, optimizer, batch_size), growth=False).whole
         rows.append(
             {
                 "strategy": strategy,
@@ -137,7 +137,7 @@ def timeline(name: str) -> dict[str, Any]:
     """Live MiB over the phases of a step on ``LARGE_BATCH`` utterances, stored and reversible."""
     curves: dict[str, Any] = {}
     for strategy in (STORE, REVERSIBLE):
-        moments = predict_memory(_configuration(name, strategy, "sgd", LARGE_BATCH)).whole.timeline
+        moments = predict_memory(_configuration(name, strategy, "sgd", LARGE_BATCH), growth=False).whole.timeline
         curves[strategy] = {
             phase: [round(sum(moment.bytes.values()) / 2**20) for moment in moments if moment.phase == phase]
             for phase in PHASES

@@ -156,7 +156,7 @@ def suggestions(config: TrainConfig, micro_batch: int, num_classes: int, world: 
     """What could be set to need less memory: words of the command line and the predicted peak in bytes."""
     step = step_of(config, micro_batch, num_classes, world.size)
     half = half_precision(choose_device(config.trainer.device) if world.size == 1 else world.device)
-    return [(words, predict_memory(changed).whole.peak_bytes) for words, changed in _changes(step, half)]
+    return [(words, predict_memory(changed, growth=False).whole.peak_bytes) for words, changed in _changes(step, half)]
 
 
 def _changes(step: MemoryPredictionConfig, half: str) -> Iterator[tuple[str, MemoryPredictionConfig]]:

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from forked import run_group
-from predictions import predict_once
+from predictions import predict_once, report_once
 from tiny_runs import tiny_config
 
 from svtoolkit.augmentation.spec_augment import SpecAugment
@@ -120,7 +120,7 @@ def work(rank: int, folder: Path) -> None:
             name: peaks_of(command(shard=shard, optim=optim), world) for name, (shard, optim) in CASES.items()
         }
         if rank == 0:
-            results["in a run"] = predict_memory(command(shard=True)).whole.peak_bytes
+            results["in a run"] = predict_memory(command(shard=True), growth=False).whole.peak_bytes
         world.barrier()
     torch.save(results, folder / f"{rank}.pt")
 
@@ -145,7 +145,7 @@ def forward_peak(report: MemoryReport) -> int:
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_what_one_of_two_processes_takes(name, measured):
     shard, optim = CASES[name]
-    predicted = predict_once(command(shard=shard, optim=optim)).whole.peak_bytes
+    predicted = report_once(command(shard=shard, optim=optim)).peak_bytes
     assert predicted == pytest.approx(measured[name]["step"], rel=0.01)
 
 
@@ -158,7 +158,7 @@ def test_trying_a_batch_takes_no_less_than_a_step(name, measured):
 
 @needs_gloo
 def test_it_can_be_asked_for_within_a_run_of_several_processes(measured):
-    assert measured["in a run"] == predict_once(command(shard=True)).whole.peak_bytes
+    assert measured["in a run"] == report_once(command(shard=True)).peak_bytes
     assert not dist.is_initialized()
 
 
@@ -166,8 +166,8 @@ def test_by_hand():
     """docs/scale.md: what belongs to the weights is divided by the devices, and the logits are those of all crops."""
     classes, dim, devices = 80_000, 64, 8
     settings = {"num_classes": classes, "devices": devices}
-    whole, shares = (predict_once(command(shard=shard, **settings)).whole for shard in (False, True))
-    network = predict_once(command(shard=False, num_classes=1)).whole.at_peak["weights"] - 4 * dim
+    whole, shares = (report_once(command(shard=shard, **settings)) for shard in (False, True))
+    network = report_once(command(shard=False, num_classes=1)).at_peak["weights"] - 4 * dim
     head = 4 * classes * dim
     for kind in ("weights", "gradients", "optimizer_state"):
         assert whole.highest[kind] == network + head
@@ -175,7 +175,7 @@ def test_by_hand():
     assert whole.highest["buckets"] == network + head
     assert shares.highest["buckets"] == network
     logits = 4 * CROPS * devices * (classes // devices)
-    fewer = predict_once(command(shard=True, num_classes=classes // 2, devices=devices)).whole
+    fewer = report_once(command(shard=True, num_classes=classes // 2, devices=devices))
     kept, forward = (2 * (of(shares) - of(fewer)) for of in (stored, forward_peak))
     norms = 2 * 4 * classes // devices  # of the rows: as they are, and with a floor
     assert kept == head // devices + norms + 2 * logits  # normalised weights, and two copies of the logits
@@ -183,7 +183,7 @@ def test_by_hand():
 
 
 def test_one_device_has_no_buckets():
-    assert predict_once(command(shard=False, devices=1)).whole.highest["buckets"] == 0
+    assert report_once(command(shard=False, devices=1)).highest["buckets"] == 0
 
 
 def test_an_utterance_more_is_one_more_on_every_device():
@@ -218,7 +218,7 @@ def test_suggestions_for_a_run_are_for_its_devices(tmp_path):
     step = replace(
         command(shard=True, batch_size=2, devices=4), precision="bf16", model=config.model, loss=config.loss,
     )  # fmt: skip
-    assert peaks["trainer.micro_batch=2"] == predict_once(step).whole.peak_bytes
+    assert peaks["trainer.micro_batch=2"] == report_once(step).peak_bytes
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
@@ -226,7 +226,8 @@ def test_suggestions_for_a_run_are_for_its_devices(tmp_path):
 def test_a_gpu_takes_what_is_predicted(shard):
     settings = {"batch_size": 32, "frames": 200, "num_classes": 200_000, "devices": 4}
     predicted, measured = (
-        predict_memory(command(shard=shard, device=device, **settings)).whole for device in ("cpu", "cuda")
+        predict_memory(command(shard=shard, device=device, **settings), growth=False).whole
+        for device in ("cpu", "cuda")
     )
     assert predicted.peak_bytes == pytest.approx(measured.peak_bytes, rel=0.02)
     assert measured.allocator is not None

@@ -8,7 +8,7 @@ from itertools import cycle
 import numpy as np
 import pytest
 import torch
-from predictions import predict_once
+from predictions import predict_once, report_once
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from svtoolkit.augmentation.spec_augment import SpecAugment
@@ -93,7 +93,7 @@ def test_it_is_what_a_real_step_of_training_takes(model, precision):
             level += change.difference
             highest = max(highest, level)
     left_out = sum(t.nbytes for t in (batch.waveforms, batch.masks, batch.entries, *buffers, *front_end.buffers()))
-    predicted = predict_once(config).whole
+    predicted = report_once(config)
     assert predicted.peak_phase == "backward"
     assert predicted.peak_bytes == pytest.approx(highest - left_out, rel=0.005)
 
@@ -115,7 +115,7 @@ def test_optimizer_state_is_that_of_a_first_step():
                 return losses.sum() / 6
 
             expected = measure_step([network, head], forward, inputs=[x, y], optimizer=optimizer, warm_up=1)
-        found = predict_once(config).whole
+        found = report_once(config)
         assert found.at_peak == expected.at_peak
         assert found.peak_bytes == expected.peak_bytes
         assert found.stored_bytes == expected.stored_bytes
@@ -123,7 +123,7 @@ def test_optimizer_state_is_that_of_a_first_step():
 
 def test_every_kind_is_what_its_name_says():
     config = command(num_classes=500)
-    report = predict_once(config).whole
+    report = report_once(config)
     network, head, _, _ = trainable_of(config)
     weights = sum(p.numel() for p in (*network.parameters(), *head.parameters())) * 4
     assert report.at_peak["weights"] == report.at_peak["optimizer_state"] == report.highest["gradients"] == weights
@@ -137,7 +137,7 @@ def test_every_kind_is_what_its_name_says():
 @pytest.mark.parametrize(("optim", "bytes_a_weight"), [(SGDConfig(), 4), (SGD8bitConfig(), 1), (AdamWConfig(), 8),
                                                        (AdamW8bitConfig(), 2)])  # fmt: skip
 def test_optimizer_state_a_weight(optim, bytes_a_weight):
-    report = predict_once(command(optim=optim, batch_size=1, num_classes=20_000)).whole
+    report = report_once(command(optim=optim, batch_size=1, num_classes=20_000))
     assert report.at_peak["optimizer_state"] / (report.at_peak["weights"] / 4) == pytest.approx(
         bytes_a_weight, rel=0.03
     )
@@ -196,7 +196,7 @@ def test_the_largest_batch_is_what_fits():
     assert largest is not None
     assert largest > 32
     fits, too_large = (
-        predict_once(dataclasses.replace(config, batch_size=size)).whole.peak_bytes for size in (largest, largest + 2)
+        report_once(dataclasses.replace(config, batch_size=size)).peak_bytes for size in (largest, largest + 2)
     )
     assert fits <= 1.005 * budget
     assert too_large > budget
@@ -224,13 +224,13 @@ def test_the_layout_of_the_convolutions_is_that_of_training(channels_last):
     network = trainable_of(config).network
     weight = next(p for p in network.parameters() if p.dim() == 4 and p.shape[1] > 1)
     assert weight.is_contiguous(memory_format=torch.channels_last) == channels_last
-    assert predict_once(config).whole.peak_bytes > 0
+    assert report_once(config).peak_bytes > 0
 
 
 def test_nothing_is_computed_and_no_random_number_drawn():
     """So that an absurd batch takes no longer than a small one, and a run that asks in between goes on as it would."""
     before = torch.get_rng_state()
-    report = predict_memory(command(batch_size=10**6)).whole
+    report = predict_memory(command(batch_size=10**6), growth=False).whole
     assert report.peak_bytes > 2000 * GIB
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -284,7 +284,9 @@ def test_a_batch_that_a_gpu_has_no_memory_for(monkeypatch):
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_a_gpu_takes_what_is_predicted(model, precision):
     predicted, measured = (
-        predict_memory(command(model, precision=precision, batch_size=32, frames=200, device=device)).whole
+        predict_memory(
+            command(model, precision=precision, batch_size=32, frames=200, device=device), growth=False
+        ).whole
         for device in ("cpu", "cuda")
     )
     assert predicted.peak_bytes == pytest.approx(measured.peak_bytes, rel=0.02)
