@@ -104,7 +104,7 @@ def in_two_groups(channels: int) -> DepthFirstFunction:
     ],
 )
 def test_sixty_four_couplings_to_the_bit(function, cast):
-    chain, x = chain_of(DEPTH, 48, function), random_map(1, 48, 12, 20)
+    chain, x = chain_of(DEPTH, 16, function), random_map(1, 16, 12, 20)
     assert_recomputed(chain, x, cast=cast)
 
 
