@@ -139,10 +139,26 @@ def check_types(code: str, folder: Path) -> str:
     return run.stdout
 
 
-def test_the_snippets_of_the_readme_are_well_typed(tmp_path):
+@pytest.fixture
+def snippets() -> str:
+    """All Python of README."""
     found = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
     assert any("load_model" in snippet for snippet in found)
-    assert check_types("\n".join(found), tmp_path) == ""
+    return "\n".join(found)
+
+
+def test_the_snippets_of_the_readme_are_well_typed(snippets, tmp_path):
+    assert check_types(snippets, tmp_path) == ""
+
+
+def test_pyright_finds_in_the_snippets_what_is_wrong_there_alone(snippets, tmp_path):
+    (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
+    (tmp_path / "right.py").write_text(snippets)
+    (tmp_path / "wrong.py").write_text("import svtoolkit\nsvtoolkit.load_model('x').verify('a.wav')\n")
+    command = [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    found = [(Path(each["file"]).name, each["rule"]) for each in json.loads(run.stdout)["generalDiagnostics"]]
+    assert found == [("wrong.py", "reportCallIssue")]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ else:
 
 
 def test_constraints_pin_every_requirement() -> None:
-    """Each requirement of the package, the extras demo and dev and the build has one version for each Python."""
+    """Each requirement of the package, the extras demo, dev and docs and the build has one version for each Python."""
     packaging_requirements = pytest.importorskip("packaging.requirements")
     pins: dict[str, list[Any]] = {}
     for line in (ROOT / "constraints.txt").read_text().splitlines():
@@ -25,8 +25,8 @@ def test_constraints_pin_every_requirement() -> None:
             pins.setdefault(pin.name.lower().replace("_", "-"), []).append(pin)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"]
-    wanted = project["project"]["dependencies"] + extras["demo"] + extras["dev"] + project["build-system"]["requires"]
-    for text in wanted:
+    wanted = project["project"]["dependencies"] + project["build-system"]["requires"]
+    for text in [*wanted, *extras["demo"], *extras["dev"], *extras["docs"]]:
         requirement = packaging_requirements.Requirement(text)
         candidates = pins.get(requirement.name.lower().replace("_", "-"), [])
         for python in ("3.10", "3.11", "3.12", "3.13"):

@@ -10,14 +10,14 @@ from setup_stand_ins import Machine
 
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="the scripts need bash")
 
-LINTERS = ("ruff", "mypy", "shellcheck")
+LINTERS = ("ruff", "mypy", "shellcheck", "sphinx-build")
 
 
 @pytest.fixture
 def ready(machine: Machine) -> Machine:
     """Set up, with linters that note their arguments and fail where a test says so."""
     machine.python()
-    assert machine.setup("--extras", "demo,dev").returncode == 0
+    assert machine.setup("--extras", "demo,dev,docs").returncode == 0
     (machine.root / "recipes" / "mini").mkdir(parents=True)
     (machine.root / "recipes" / "mini" / "run.sh").write_text("echo a recipe\n")
     for linter in LINTERS:
@@ -65,8 +65,10 @@ def test_test_sh_stops_when_the_set_up_fails(machine: Machine) -> None:
 def test_ci_runs_every_check(ready: Machine) -> None:
     done = ready.run(".ci/run")
     assert done.returncode == 0, done.stdout + done.stderr
-    ruff, ruff_format, mypy, shellcheck = (ready.notes / "linted").read_text().splitlines()
+    ruff, ruff_format, mypy, shellcheck, site = (ready.notes / "linted").read_text().splitlines()
     assert (ruff, ruff_format, mypy.strip()) == ("ruff check .", "ruff format --check .", "mypy")
+    assert site.startswith("sphinx-build ")
+    assert " -W " in site
     assert shellcheck.startswith("shellcheck ")
     assert ".ci/run recipes/mini/run.sh scripts/" in shellcheck
     assert len(pytest_calls(ready)) == 1
@@ -74,7 +76,14 @@ def test_ci_runs_every_check(ready: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("broken", "named"), [("ruff", "ruff format"), ("mypy", "mypy"), ("shellcheck", "shellcheck"), ("pytest", "pytest")]
+    ("broken", "named"),
+    [
+        ("ruff", "ruff format"),
+        ("mypy", "mypy"),
+        ("shellcheck", "shellcheck"),
+        ("sphinx-build", "site"),
+        ("pytest", "pytest"),
+    ],
 )
 def test_ci_fails_with_any_check_and_runs_the_others(ready: Machine, broken: str, named: str) -> None:
     if broken == "pytest":
@@ -84,7 +93,7 @@ def test_ci_fails_with_any_check_and_runs_the_others(ready: Machine, broken: str
     done = ready.run(".ci/run")
     assert done.returncode == 1
     assert f"\nFAILED: {named}\n" in done.stdout
-    assert len((ready.notes / "linted").read_text().splitlines()) == 4
+    assert len((ready.notes / "linted").read_text().splitlines()) == 5
     assert len(pytest_calls(ready)) == 1
 
 
