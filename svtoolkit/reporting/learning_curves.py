@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from svtoolkit.reporting.canvas import add_legend, drawing, line_style
 from svtoolkit.reporting.history import Record, series
 
-SIZE = (4.4, 2.5)  # inches; on a phone, 370 pixels wide, text of 8 points is 9.3 pixels high
+SIZE = (4.2, 2.5)  # inches; on a phone, 368 pixels wide, text of 8 points is 9.7 pixels high
 MARKED_POINTS = 40  # up to here every point gets a marker, so that a single epoch can be seen
 DRAWN_POINTS = 250  # more than a panel has columns of ink; longer series are averaged over stretches
 

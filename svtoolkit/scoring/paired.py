@@ -17,6 +17,9 @@ keeps the chance of any such mistake among all pairs below the level: the k-th s
 level / (m - k + 1), and from the first that is larger no pair is told apart. The interval of a pair is that of the
 level that its p-value was held against, of the pairs not told apart that of the step where the procedure stopped: so it
 leaves out 0 exactly where the pair is told apart.
+
+Where systems differ trial by trial and not speaker by speaker, all this is cautious: a non-target trial counts as the
+product of two draws, which doubles the deviation of what is a single trial's own.
 """
 
 from __future__ import annotations
