@@ -156,7 +156,10 @@ def verdict(metric: str, pair: Mapping[str, Any]) -> Cell:
     difference, low, high = (_signed(scale * value, places) for value in (pair["difference"], *pair["interval"]))
     text = "cannot be told apart" if pair["better"] is None else f"{pair['better']} is better"
     p_value = "below 0.001" if pair["p_holm"] < 0.001 else f"{pair['p_holm']:.3f}"
-    return Cell(text, f"{difference}{unit}; {100 * pair['confidence']:.4g} % interval {low} to {high}; p {p_value}")
+    return Cell(
+        text,
+        f"{difference}{unit}; {100 * pair['confidence']:.4g} % interval {low} to {high}; p {p_value}",
+    )
 
 
 def _signed(value: float, places: int) -> str:

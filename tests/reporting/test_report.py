@@ -238,6 +238,20 @@ def test_ids_are_unique_and_every_reference_finds_its_own(page, report):
     assert set(named) <= set(ids)
 
 
+def test_text_of_figures_can_be_read_on_a_phone(report):
+    """A page of 400 pixels leaves 353 to a figure, beside a scroll bar; what is larger is shrunk to that."""
+    figures = list(report.parent.glob("*.svg"))
+    assert len(figures) == 9
+    for figure in figures:
+        svg = figure.read_text(encoding="utf-8")
+        width = float(re.findall(r'<svg[^>]* width="([\d.]+)pt"', svg)[0])
+        sizes = [
+            float(size) for size in re.findall(r"font(?:-size)?: [^;\"]*?([\d.]+)px", svg)
+        ]  # of the drawing, whose unit is a point
+        assert sizes, figure
+        assert min(sizes) * min(4 / 3, 353 / width) >= 9, figure
+
+
 def test_figures_take_the_ink_of_the_page(report):
     assert INK in (report.parent / "det.svg").read_text(encoding="utf-8")
     html = report.read_text(encoding="utf-8")
@@ -256,8 +270,9 @@ def test_result_json_holds_results_and_facts_with_stable_keys(report):
 
 def test_the_same_input_gives_the_same_bytes(tmp_path):
     scored = draw_scores(100)
+    history = [{"kind": "step", "step": step, "loss": 1.0 / step} for step in range(1, 5)]
     first, second = (
-        write_report(tmp_path / name, results=[make_result(scored)], scored=[scored], history=make_history(5, 5)).parent
+        write_report(tmp_path / name, results=[make_result(scored)], scored=[scored], history=history).parent
         for name in ("first", "second")
     )
     for path in first.iterdir():

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -8,13 +7,12 @@ import xml.etree.ElementTree as ElementTree
 import matplotlib
 import numpy as np
 import pytest
-from report_material import draw_scores, make_history
+from report_material import draw_scores
 from scipy.special import ndtri
 
 from svtoolkit.errors import UserError
 from svtoolkit.reporting.canvas import LABEL_LINES, legend_text, line_style, png_bytes, svg_text, text_width
 from svtoolkit.reporting.figures import det_curve, probit, score_histogram, shown_range
-from svtoolkit.reporting.learning_curves import learning_curves
 from svtoolkit.scoring.metrics import equal_error_rate, error_rates
 
 SIZE_LIMIT = 1_000_000  # bytes
@@ -212,21 +210,6 @@ def test_figures_are_the_same_bytes_each_time_and_name_no_day():
     assert "<dc:date>" not in first
     assert svg_text(score_histogram(*scored, 1.0)) == svg_text(score_histogram(*scored, 1.0))
     assert png_bytes(det_of(scored)) == png_bytes(det_of(scored))
-
-
-def test_text_can_be_read_on_a_phone():
-    """A page of 400 pixels leaves 368 to a figure; what is larger is shrunk to that."""
-    scored = draw_scores(300)
-    figures = [det_of(scored), score_histogram(*scored, 1.5), *learning_curves(make_history(20, 10)).values()]
-    assert len(figures) == 8
-    for figure in figures:
-        root = ElementTree.fromstring(svg_text(figure))
-        width = float(root.attrib["width"].removesuffix("pt")) / 0.75  # CSS pixels
-        sizes = [
-            float(size) for node in root.iter() for size in re.findall(r"([\d.]+)px", node.attrib.get("style", ""))
-        ]
-        assert sizes
-        assert min(sizes) / 0.75 * min(1.0, 368 / width) >= 9
 
 
 def test_settings_of_the_user_neither_leak_in_nor_get_lost():
