@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import importlib
 import os
-import shlex
 import shutil
 import signal
 import sys
@@ -19,6 +18,7 @@ from svtoolkit import __version__
 from svtoolkit.config import COMMANDS, REQUIRED
 from svtoolkit.errors import UserError, hide_credentials
 from svtoolkit.system.output import log_to_stdout
+from svtoolkit.system.shell_words import join_words
 
 if TYPE_CHECKING:
     from svtoolkit.composition.keys import Entry
@@ -110,7 +110,7 @@ def _run_command(name: str, words: list[str]) -> int:
         module = importlib.import_module(f"svtoolkit.commands.{name}")
         if DRY_RUN in flags:
             return int(module.dry_run(config))
-        return int(module.run(config, hide_credentials(shlex.join(["svt", name, *words]))) or 0)
+        return int(module.run(config, hide_credentials(join_words(["svt", name, *words]))) or 0)
 
 
 def parse_words(name: str, words: Sequence[str]) -> tuple[list[str], bool]:

@@ -200,7 +200,7 @@ def test_a_command_gets_its_configuration_and_the_line_as_typed(command):
     assert main(["verify", "my model", "a.wav", "--test", "b'c.wav", "threshold=0.5"]) == 0
     config, command_line = got[0]
     assert (config.model, config.test, config.threshold) == ("my model", "b'c.wav", 0.5)
-    assert command_line == """svt verify 'my model' a.wav --test 'b'"'"'c.wav' threshold=0.5"""
+    assert command_line == """svt verify 'my model' a.wav --test "b'c.wav" threshold=0.5"""
 
 
 def test_the_exit_status_is_that_of_the_command(command):

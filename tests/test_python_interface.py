@@ -123,6 +123,8 @@ def test_values_of_a_mapping_are_taken_literally():
     assert (config.data.train, config.data.speeds, config.data.root) == ("it's a,b ${here}", [1.0, 1.1], None)
     assert (config.exp_dir, config.data.resample, config.optim.lr) == ("a b", True, 1e-5)
     assert "augment.added={polarity:{probability:0.25}}" in _words(given)
+    plain = {"exp_dir": "exp/a-1.b", "init_from": "NULL", "data": {"train": Path("/d/1")}, "name": "1e5"}
+    assert _words(plain) == ["exp_dir=exp/a-1.b", "init_from='NULL'", "data.train=/d/1", "name='1e5'"]
 
 
 # ---- types ----

@@ -59,6 +59,7 @@ def _describe(trained: dict[str, Any], epochs: list[int], command_line: str) -> 
             "svtoolkit": __version__,
             "command": command_line,
             "epochs_averaged": epochs,
+            "data": trained["data"]["train"],
             "crop_frames": trained["data"]["crop_frames"],
             "loss": trained["loss"]["name"],
             "seed": trained["seed"],

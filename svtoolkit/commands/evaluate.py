@@ -9,13 +9,11 @@ from typing import Any
 
 from svtoolkit.checkpoints.released import read_description, write_description
 from svtoolkit.config import EvaluateConfig
-from svtoolkit.data.kaldi_dir import read_utt2spk
-from svtoolkit.data.trials import hash_trials, read_trials
 from svtoolkit.errors import UserError
 from svtoolkit.runs.provenance import read_record
-from svtoolkit.scoring.evaluation import evaluate_scores, judge_eer
+from svtoolkit.scoring.evaluation import judge_eer
+from svtoolkit.scoring.result import make_result
 from svtoolkit.system.atomic import atomic_write
-from svtoolkit.system.checksum import hash_file
 from svtoolkit.system.output import say_next
 
 log = logging.getLogger(__name__)
@@ -25,29 +23,20 @@ ENOUGH_ERRORS = 30
 
 def run(config: EvaluateConfig, command_line: str) -> int:
     """Evaluate, write the result beside the scores, print it."""
-    trials = read_trials(config.trials)
-    settings = read_record(f"{config.scores}.yaml")
     if config.store_threshold is not None:
-        _require_plain_cosines(config.scores, settings)
-    result: dict[str, Any] = {
-        "evaluation": config.name or Path(config.scores).resolve().parent.name,
-        "scores": _kind_of_scores(config, settings),
-        **evaluate_scores(
-            config.scores,
-            trials,
-            utt2spk=read_utt2spk(config.utt2spk) if config.utt2spk else None,
-            resamples=config.resamples,
-            confidence=config.confidence,
-            seed=config.seed,
-            fa_rate=config.fa_rate,
-            allow_missing=config.allow_missing,
-        ),
-        "trials_sha256": hash_trials(config.trials),
-        "trials_file": config.trials,
-        "scores_sha256": hash_file(Path(config.scores)),
-        "scores_file": config.scores,
-        "command": command_line,
-    }
+        _require_plain_cosines(config.scores, read_record(f"{config.scores}.yaml"))
+    result = make_result(
+        config.scores,
+        config.trials,
+        utt2spk=config.utt2spk,
+        name=config.name,
+        command=command_line,
+        resamples=config.resamples,
+        confidence=config.confidence,
+        seed=config.seed,
+        fa_rate=config.fa_rate,
+        allow_missing=config.allow_missing,
+    )
     with atomic_write(config.out or f"{config.scores}.json") as stream:
         json.dump(result, stream, indent=2)
         stream.write("\n")
@@ -61,15 +50,6 @@ def run(config: EvaluateConfig, command_line: str) -> int:
     written = config.out or f"{config.scores}.json"
     say_next("svt", "report", "--results", written, "--out", str(Path(written).parent / "report"))
     return 0
-
-
-def _kind_of_scores(config: EvaluateConfig, settings: dict[str, Any]) -> str:
-    """How the scores were made; where `svt score` did not make them, the name of their file."""
-    if "normalisation" not in settings:
-        return Path(config.scores).name
-    if settings["normalisation"] != "none":
-        return str(settings["normalisation"])
-    return "cosine, mean subtracted" if settings.get("subtract_mean") else "cosine"
 
 
 def _require_plain_cosines(scores: str, settings: dict[str, Any]) -> None:

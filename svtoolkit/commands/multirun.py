@@ -9,7 +9,6 @@ The launchers of SLURM are those of hydra-submitit-launcher (extra ``slurm``).
 from __future__ import annotations
 
 import logging
-import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +18,7 @@ from svtoolkit import composition
 from svtoolkit.commands import train
 from svtoolkit.errors import UserError
 from svtoolkit.system.output import log_to_stdout
+from svtoolkit.system.shell_words import join_words
 
 COMMAND = "train"
 
@@ -72,7 +72,7 @@ def run_job(node: Any) -> None:
     try:
         with patch.object(logging.getLogger(), "handlers", []), log_to_stdout():  # a launcher's would say all twice
             config = composition.load(COMMAND, overrides)
-            status = train.run(config, shlex.join(["svt", COMMAND, *overrides]))
+            status = train.run(config, join_words(["svt", COMMAND, *overrides]))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         status = 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import logging
 import platform
 from pathlib import Path
@@ -12,29 +13,27 @@ import torch
 from svtoolkit import __version__
 from svtoolkit.checkpoints.released import read_released
 from svtoolkit.config import ReportConfig
-from svtoolkit.data.trials import hash_trials, read_trials
 from svtoolkit.errors import UserError, hide_credentials
 from svtoolkit.reporting.report import write_report
+from svtoolkit.reporting.result_file import read_result, read_system
+from svtoolkit.reporting.systems import Request, compare_in_groups, name_systems
 from svtoolkit.runs.exp_dir import CONFIG, LOGS
-from svtoolkit.runs.provenance import commands_behind, read_record, source_commit
+from svtoolkit.runs.provenance import commands_behind, model_behind, read_record, source_commit
 from svtoolkit.runs.run_history import read_history
-from svtoolkit.scoring.evaluation import scored_part
-from svtoolkit.scoring.score_file import align_scores
+from svtoolkit.scoring.result import make_result
 from svtoolkit.system.checksum import hash_file
-from svtoolkit.system.plain_data import MalformedError, parse_json, read_text
+from svtoolkit.system.plain_data import MalformedError, read_text
 from svtoolkit.system.regular_file import is_regular
 
 log = logging.getLogger(__name__)
 
-TEXTS = ("scores_file", "scores_sha256", "trials_file", "trials_sha256")
-"""Keys of a result that say what it is of."""
+EVALUATED_HERE = ("resamples", "confidence", "seed")
 
 
 def run(config: ReportConfig, command_line: str) -> int:
     """Gather results, scores, history and facts, and write the report."""
-    if not config.results:
-        raise UserError("results lists no file; give results=[a.json,b.json], as written by `svt evaluate`")
-    results = [_read_result(Path(path)) for path in config.results]
+    results = _results(config)
+    name_systems(results, config.names)
     history, config_text = [], ""
     if config.exp_dir is not None:
         exp_dir = Path(config.exp_dir)
@@ -47,56 +46,48 @@ def run(config: ReportConfig, command_line: str) -> int:
             config_text = hide_credentials(read_text(exp_dir / CONFIG))
         except MalformedError as error:
             raise UserError(f"{exp_dir / CONFIG}: is no text ({error}); restore it") from error
+    systems = [read_system(result) for result in results]
+    drawn = {key: getattr(config, key) for key in EVALUATED_HERE}
+    comparisons, notes = compare_in_groups(systems, Request(config.compare, config.utt2spk, **drawn))
+    facts = _facts(config, results)
     commands = commands_behind(results, exp_dir=config.exp_dir, model=config.model)
     page = write_report(
         Path(config.out),
         results=results,
-        scored=[_read_scored(result) for result in results],
+        scored=[(system.scores, system.trials.target) for system in systems],
+        comparisons=comparisons,
+        notes=notes,
         history=history,
         config_text=config_text,
-        facts=_facts(config) | {"commands": [*commands, command_line]},
+        facts=facts | {"commands": [*(command for command in commands if command != command_line), command_line]},
     )
     log.info("report: %s", page)
     return 0
 
 
-def _read_result(path: Path) -> dict[str, Any]:
-    if not is_regular(path):
-        raise UserError(f"{path}: there is no such file; expected a result that `svt evaluate` wrote")
-    try:
-        result = parse_json(read_text(path))
-    except MalformedError as error:
-        where = f"{path}:{error.line}" if error.line else f"{path}"
-        raise UserError(f"{where}: is not JSON ({error}); run `svt evaluate` again") from error
-    needed = {*TEXTS, "eer", "missing"}
-    missing = needed - result.keys() if isinstance(result, dict) else needed
-    if missing:
-        raise UserError(f"{path}: lacks {', '.join(sorted(missing))}; run `svt evaluate` again")
-    for key in TEXTS:
-        if not isinstance(result[key], str):
-            raise UserError(f"{path}: {key} is {result[key]!r:.80}, expected text; run `svt evaluate` again")
-    if type(result["missing"]) is not int or result["missing"] < 0:
+def _results(config: ReportConfig) -> list[dict[str, Any]]:
+    """The results of the files, then those of the score files, evaluated here."""
+    if not config.results and not config.scores:
         raise UserError(
-            f"{path}: missing is {result['missing']!r:.80}, expected a number of trials; run `svt evaluate` again"
+            "results lists no file; give results=[a.json,b.json], as written by `svt evaluate`, or scores=[a,b] and "
+            "trials=FILE"
         )
-    return result
+    results = [read_result(Path(path)) for path in config.results]
+    if config.scores and config.trials is None:
+        raise UserError("scores needs the trial list that was scored; give trials=FILE")
+    if config.trials is not None and not config.scores:
+        raise UserError("trials is the list of scores=[...], which lists no file; leave trials out, or give scores")
+    drawn = {key: getattr(config, key) for key in EVALUATED_HERE}
+    for path in config.scores:
+        # The command line is that of the report: it evaluates the file.
+        results.append(make_result(path, str(config.trials), utt2spk=config.utt2spk, command="", **drawn))
+    return results
 
 
-def _read_scored(result: dict[str, Any]) -> tuple[Any, Any]:
-    """Scores and target flags behind a result, refused where a file is no longer the same."""
-    trials_file, scores_file = result["trials_file"], result["scores_file"]
-    if hash_trials(trials_file) != result["trials_sha256"]:
-        raise UserError(f"{trials_file}: has changed since {scores_file} was evaluated; run `svt evaluate` again")
-    trials = read_trials(trials_file)
-    if is_regular(scores_file) and hash_file(Path(scores_file)) != result["scores_sha256"]:
-        raise UserError(f"{scores_file}: has changed since it was evaluated; run `svt evaluate` again")
-    if result["missing"]:
-        trials = scored_part(trials, scores_file)
-    return align_scores(trials, scores_file), trials.target
-
-
-def _facts(config: ReportConfig) -> dict[str, Any]:
+def _facts(config: ReportConfig, results: list[dict[str, Any]]) -> dict[str, Any]:
+    """What is known of program, machine, run and network; each result gets the network of its own embeddings."""
     facts: dict[str, Any] = {
+        "date": datetime.datetime.now(datetime.timezone.utc).date(),
         "svtoolkit": __version__,
         "git commit": source_commit(Path(__file__).resolve().parent),
         "python": platform.python_version(),
@@ -105,14 +96,50 @@ def _facts(config: ReportConfig) -> dict[str, Any]:
     }
     if torch.cuda.is_available():
         facts["gpu"] = torch.cuda.get_device_name()
+    of_results = [model_behind(result["scores_file"]) for result in results]
+    networks = {folder: _network(folder) for folder in dict.fromkeys(of_results) if folder}
+    for result, folder in zip(results, of_results, strict=True):
+        result["network"] = networks.get(folder or "", {})
+    if config.model is not None:
+        facts |= _network(config.model, strict=True)
+    elif len(networks) == 1 and all(of_results):
+        facts |= next(iter(networks.values()))
     if config.exp_dir is not None:
         saved = Path(config.exp_dir) / CONFIG
-        facts["seed"] = read_record(saved).get("seed")
+        record = read_record(saved)
+        facts["seed"] = record.get("seed")
         facts["config sha256"] = hash_file(saved)
-    if config.model is not None:
-        network, description = read_released(config.model)
-        facts["model"] = description.model.get("name")
-        facts["parameters"] = sum(parameter.numel() for parameter in network.parameters())
-        facts["embedding size"] = network.embedding_dim
-        facts["epochs averaged"] = description.training.get("epochs_averaged")
+        data = record.get("data")
+        facts["training data"] = data.get("train") if isinstance(data, dict) else None
+    if isinstance(facts.get("training data"), str):
+        facts |= _size_of(Path(facts["training data"]))
     return facts
+
+
+def _network(folder: str, *, strict: bool = False) -> dict[str, Any]:
+    """Facts of a released model; none of one that can no longer be read, unless ``strict``."""
+    try:
+        network, description = read_released(folder)
+    except UserError:
+        if strict:
+            raise
+        log.warning("%s: the model of the embeddings cannot be read, so that the report does not describe it", folder)
+        return {}
+    return {
+        "model": description.model.get("name"),
+        "model folder": folder,
+        "parameters": sum(parameter.numel() for parameter in network.parameters()),
+        "embedding size": network.embedding_dim,
+        "epochs averaged": description.training.get("epochs_averaged"),
+        "training data": description.training.get("data"),
+    }
+
+
+def _size_of(folder: Path) -> dict[str, int]:
+    """Speakers and utterances of a data directory, where it is still there."""
+    tables = {"training speakers": folder / "spk2utt", "training utterances": folder / "utt2spk"}
+    return {
+        name: sum(1 for line in table.read_bytes().splitlines() if line.strip())
+        for name, table in tables.items()
+        if is_regular(table)
+    }

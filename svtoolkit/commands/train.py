@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import shlex
+import re
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,9 +13,14 @@ from svtoolkit.config import TrainConfig
 from svtoolkit.errors import UserError
 from svtoolkit.runs.provenance import RUN_RECORD, append_command
 from svtoolkit.system.output import log_to_stdout, say_next
+from svtoolkit.system.shell_words import join_words
 from svtoolkit.training.launch import launch
 
 log = logging.getLogger(__name__)
+
+# What Hydra takes for a text without quotes; the line is kept, and shown by the report.
+_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
+_WORDS_OF_HYDRA = {"null", "true", "false", "inf", "nan"}
 
 
 def dry_run(config: TrainConfig) -> int:
@@ -58,7 +63,7 @@ def train(overrides: Sequence[str] | Mapping[str, object] = (), /, **keys: objec
     words = _words(overrides) + _words(keys)
     with log_to_stdout():
         config: TrainConfig = composition.load("train", words)
-        status = run(config, shlex.join(["svt", "train", *words]))
+        status = run(config, join_words(["svt", "train", *words]))
     if status == 128 + signal.SIGINT:
         raise KeyboardInterrupt
     if status:
@@ -86,7 +91,8 @@ def _literal(value: object) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str | Path):
-        return composition.quote(str(value))
+        text = str(value)
+        return text if _PLAIN.fullmatch(text) and text.lower() not in _WORDS_OF_HYDRA else composition.quote(text)
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{key}:{_literal(each)}" for key, each in value.items()) + "}"
     if isinstance(value, list | tuple):

@@ -221,12 +221,28 @@ class EvaluateConfig:
 
 @dataclass
 class ReportConfig:
-    """`svt report`: result.json, figures and one page that opens offline."""
+    """`svt report`: result.json, figures and one page that opens offline; several systems are compared in pairs."""
 
     results: list[str] = setting([], "files of svt evaluate")
+    scores: list[str] = setting([], "score files, of any toolkit, that are evaluated here, on trials and utt2spk")
+    trials: str | None = setting(None, "trial list of scores")
+    utt2spk: str | None = setting(
+        None, "speakers of the trials, for intervals and comparisons; null: those that svt evaluate was given"
+    )
+    names: list[str] = setting([], "names of the systems, one a result, then one a score file; []: from the files")
+    compare: str = setting(
+        "auto",
+        "systems of the same trials in pairs: auto (a list that differs is another evaluation, and needs another "
+        "name), all (a list that differs is refused) or none",
+    )
+    resamples: int = setting(
+        1000, "bootstrap resamples of the speakers, more where many pairs need them; 0: no comparison"
+    )
+    confidence: float = setting(0.95, "one less the chance that any two systems of equal quality are told apart")
+    seed: int = setting(0, "of the bootstrap's random numbers")
     out: str = setting(REQUIRED, "folder of the report")
-    exp_dir: str | None = setting(None, "run whose learning curves and configuration are shown")
-    model: str | None = setting(None, "released model whose facts are shown")
+    exp_dir: str | None = setting(None, "run whose learning curves, training data and configuration are shown")
+    model: str | None = setting(None, "released model whose facts are shown; null: that of the embeddings")
 
 
 @dataclass

@@ -7,15 +7,18 @@ is needed, and the settings of the user (matplotlibrc) do not leak in, so that e
 from __future__ import annotations
 
 import io
+import unicodedata
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import matplotlib
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.legend import Legend
 
 from svtoolkit.reporting.formatting import printable
@@ -26,7 +29,9 @@ GRID = "#80868b"
 # vanishes on paper; the first four are also the darkest, for grey prints.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES: tuple[Any, ...] = ("solid", (0, (6, 2)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2)), (0, (3, 1, 1, 1, 1, 1)))
-LABEL_LENGTH = 36
+LABEL_LINES = 4
+BREAKS = " /_-,.:+="
+HINTED = 1.08  # in a PNG letters end at whole pixels, and a line gets as much longer
 
 STYLE: Any = {
     "svg.fonttype": "none",  # text stays text: searchable, small, in the colour of the page
@@ -74,14 +79,55 @@ def drawing() -> Iterator[None]:
         yield
 
 
-def legend_text(label: str) -> str:
-    """A label on one line of bounded length, without characters that an SVG cannot hold.
+def legend_text(label: str, width: float) -> str:
+    """A label on as many lines as it needs, without characters that an SVG cannot hold.
 
-    A long one loses its middle: names of systems differ at either end.
+    A line ends after a space or a sign between the parts of a name, else where it is full. One of more than
+    ``LABEL_LINES`` loses its middle: names of systems differ at either end.
+
+    Args:
+        width: of a line, in points.
     """
-    text = printable(label)
-    half = LABEL_LENGTH // 2
-    return text if len(text) <= LABEL_LENGTH else f"{text[: half - 1]}…{text[-half:]}"
+    lines = _wrap(printable(label), width)
+    if len(lines) <= LABEL_LINES:
+        return "\n".join(lines)
+    kept = lines[: LABEL_LINES - 1]
+    kept[-1] += "…"
+    return "\n".join([*kept, _tail(printable(label), width)])
+
+
+def text_width(text: str) -> float:
+    """Width of a line in points; of characters that another font has to bring the most they take."""
+    return sum(map(_advance, text))
+
+
+def _wrap(text: str, width: float) -> list[str]:
+    lines, start, used, gap = [], 0, 0.0, 0
+    for place, char in enumerate(text):
+        advance = _advance(char)
+        if used + advance > width and place > start:
+            end = gap if gap > start else place
+            lines.append(text[start:end].rstrip())
+            start, used = end, text_width(text[end:place])
+        used += advance
+        if char in BREAKS:
+            gap = place + 1
+    return [*lines, text[start:]]
+
+
+def _tail(text: str, width: float) -> str:
+    while text_width(text) > width:
+        text = text[1:]
+    return text
+
+
+@cache
+def _advance(char: str) -> float:
+    if unicodedata.east_asian_width(char) in "WF":
+        return float(STYLE["font.size"])
+    font = get_font(findfont(FontProperties(family="DejaVu Sans")))
+    font.set_size(STYLE["font.size"], 72)
+    return HINTED * float(font.load_char(ord(char)).linearHoriAdvance) / 65536
 
 
 def add_legend(parent: Figure | Axes, handles: Sequence[Artist], labels: Sequence[str], **options: Any) -> Legend:

@@ -23,7 +23,12 @@ LOW_TICKS, HIGH_TICKS = (0.01, 0.02, 0.05), (60, 80, 90, 95)
 LOW_EER, HIGH_EER = 0.005, 0.4
 TIE = 0.005  # jump of both rates from which the line between two points is bent visibly
 RESOLUTION = 0.004  # probit; about a third of a pixel in a figure of 5 inches
-SIDE, LEFT, TOP, BELOW, ROW = 4.5, 0.7, 0.15, 0.6, 0.205  # inches: the plot, its margins, a row of the legend
+# Inches: the plot, its margins, a line of the legend. On a phone, 370 pixels wide, text of 9 points is 9.8 pixels high.
+SIDE, LEFT, TOP, BELOW, ROW = 3.75, 0.7, 0.15, 0.6, 0.2
+HANDLE = 0.62  # inches of the legend before its text
+HISTOGRAM = (4.5, 3.2)  # inches
+CLIP = 0.001  # share of each class beyond which far scores are left out of a histogram, at either end
+FAR = 0.5  # of the range that is kept: a score as near to it as that is shown
 OUTSIDE = 0.5  # probit; how far curves are drawn beyond the frame, so that none ends inside the plot
 
 
@@ -61,21 +66,25 @@ def det_curve(systems: Mapping[str, tuple[np.ndarray, np.ndarray, float]]) -> Fi
     lowest, highest = 0.8 * ticks[0] / 100, 0.98 if ticks[-1] > 50 else 0.55
     start, end = ndtri(lowest), ndtri(highest)
     outer = ndtr(start - OUTSIDE), ndtr(end + OUTSIDE)
-    handles, labels = [], []
+    handles = []
     with drawing():
-        width, height = LEFT + SIDE + 0.25, TOP + SIDE + BELOW + ROW * len(systems) + 0.1
+        width = LEFT + SIDE + 0.25
+        labels = [
+            legend_text(f"{label}: EER {percent(eer)}", 72 * (width - HANDLE - 0.15))
+            for label, (_, _, eer) in systems.items()
+        ]
+        height = TOP + SIDE + BELOW + ROW * sum(1.1 + label.count("\n") for label in labels) + 0.1
         figure = Figure(figsize=(width, height))
         axes = figure.add_axes((LEFT / width, 1 - (TOP + SIDE) / height, SIDE / width, SIDE / height))
         axes.plot([start, end], [start, end], color=INK, lw=0.7, ls=(0, (1, 3)))
-        for position, (label, (p_miss, p_fa, eer)) in enumerate(systems.items()):
+        for position, (p_miss, p_fa, eer) in enumerate(systems.values()):
             style = line_style(position)
             point = probit(np.array([eer]), lowest, highest)
             axes.plot(point, point, "o", ms=6, mew=1.4, mfc="white", mec=style["color"], clip_on=False, zorder=5)
             p_miss, p_fa = _bridge_ties(np.asarray(p_miss), np.asarray(p_fa))
             handles += axes.plot(*_thin(probit(p_fa, *outer), probit(p_miss, *outer)), **style)
-            labels.append(f"{legend_text(label)}: EER {percent(eer)}")
         _probit_axes(axes, ticks, start, end)
-        place = {"loc": "upper left", "bbox_to_anchor": (LEFT / width, (height - TOP - SIDE - BELOW + 0.1) / height)}
+        place = {"loc": "upper left", "bbox_to_anchor": (0.1 / width, (height - TOP - SIDE - BELOW + 0.1) / height)}
         add_legend(figure, handles, labels, borderaxespad=0, **place)
     return figure
 
@@ -134,6 +143,10 @@ def _spaced(names: list[str], inches: list[float]) -> list[str]:
 def score_histogram(scores: np.ndarray, target: np.ndarray, threshold: float) -> Figure:
     """Densities of target and non-target scores on common bins, with the threshold of equal error.
 
+    A few scores far from all others, as AS-Norm makes them, would leave the rest one bar: where there are such, the
+    figure ends near the 0.1 % and 99.9 % quantiles of the classes, and the label of the axis says how many lie outside.
+    The density is that of all scores.
+
     Args:
         scores: shape (trials,), finite.
         target: bool, shape (trials,).
@@ -143,33 +156,49 @@ def score_histogram(scores: np.ndarray, target: np.ndarray, threshold: float) ->
         UserError: unequal lengths, a class without trials, a score that is not finite.
     """
     scores, target = check_scores(scores, target)
-    edges = _bin_edges(scores, target)
+    low, high = shown_range(scores, target)
+    low, high = min(low, threshold), max(high, threshold)
+    inside = (scores >= low) & (scores <= high)
+    edges = _bin_edges(scores, target, low, high)
     with drawing():
-        figure = Figure(figsize=(6.0, 3.0), layout="constrained")
+        figure = Figure(figsize=HISTOGRAM, layout="constrained")
         axes = figure.add_subplot()
         handles: list[Patch] = []
-        for part, color, dash in (
-            (scores[~target], COLOURS[1], (0, (4, 1.5))),
-            (scores[target], COLOURS[0], "solid"),
-        ):
-            density, _ = np.histogram(part, bins=edges, density=True)
+        for part, color, dash in ((~target, COLOURS[1], (0, (4, 1.5))), (target, COLOURS[0], "solid")):
+            counts, _ = np.histogram(scores[part], bins=edges)
+            density = counts / (np.count_nonzero(part) * np.diff(edges))
             axes.stairs(density, edges, fill=True, color=color, alpha=0.22)
             handles.append(axes.stairs(density, edges, color=color, linestyle=dash, linewidth=1.5))
         line = axes.axvline(threshold, color=INK, lw=1.2, ls=(0, (1, 1.5)))
-        axes.set(xlabel="score", ylabel="density", ylim=(0, None), xlim=(edges[0], edges[-1]))
+        outside = len(scores) - int(inside.sum())
+        beyond = f" ({outside:,} of {len(scores):,} lie outside the figure)" if outside else ""
+        axes.set(xlabel=f"score{beyond}", ylabel="density", ylim=(0, None), xlim=(edges[0], edges[-1]))
         labels = [
             f"non-target ({int(np.sum(~target)):,})",
             f"target ({int(np.sum(target)):,})",
             f"EER threshold {threshold:.3g}",
         ]
-        row = {"ncols": 3, "columnspacing": 1.2, "handlelength": 1.8}
+        row = {"ncols": 2, "columnspacing": 1.2, "handlelength": 1.8}
         add_legend(figure, [*handles, line], labels, loc="outside upper center", **row)
     return figure
 
 
-def _bin_edges(scores: np.ndarray, target: np.ndarray) -> np.ndarray:
+def shown_range(scores: np.ndarray, target: np.ndarray) -> tuple[float, float]:
+    """From where to where a histogram shows the scores: all of them, but for few that lie far off at either end."""
+    parts = scores[target], scores[~target]
+    low = min(float(np.quantile(part, CLIP, method="higher")) for part in parts)
+    high = max(float(np.quantile(part, 1 - CLIP, method="lower")) for part in parts)
+    lowest, highest = float(scores.min()), float(scores.max())
+    room = FAR * max(high - low, 0.0)
+    if not room:
+        return lowest, highest
+    return (lowest if lowest >= low - room else low - room / 5), (
+        highest if highest <= high + room else high + room / 5
+    )
+
+
+def _bin_edges(scores: np.ndarray, target: np.ndarray, low: float, high: float) -> np.ndarray:
     """Edges of 20 to 100 equal bins, by the rule of Freedman and Diaconis (1981) on the narrower class."""
-    low, high = float(scores.min()), float(scores.max())
     magnitude = max(1.0, abs(low), abs(high))
     if high - low < 1e-6 * magnitude:  # all but equal: bins so narrow are below the precision of the scores
         return np.linspace(low - 0.05 * magnitude, high + 0.05 * magnitude, 21)

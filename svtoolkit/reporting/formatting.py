@@ -27,6 +27,11 @@ def printable(text: str, *, keep: str = "") -> str:
     return "".join(char if char.isprintable() or char in keep else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
+def label_of(result: Mapping[str, Any]) -> str:
+    """What a result is called in figures, tables and messages."""
+    return str(result.get("label") or f"{result['evaluation']}, {result['scores']}")
+
+
 def percent(share: float | None) -> str:
     """A share between 0 and 1 in percent with two decimals, such as ``3.12 %``."""
     return NOTHING if share is None else f"{100 * share:.2f} %"

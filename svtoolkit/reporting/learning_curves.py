@@ -15,6 +15,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from svtoolkit.reporting.canvas import add_legend, drawing, line_style
 from svtoolkit.reporting.history import Record, series
 
+SIZE = (4.2, 2.5)  # inches; on a phone, 368 pixels wide, text of 8 points is 9.7 pixels high
 MARKED_POINTS = 40  # up to here every point gets a marker, so that a single epoch can be seen
 DRAWN_POINTS = 250  # more than a panel has columns of ink; longer series are averaged over stretches
 
@@ -88,30 +89,28 @@ def panel_curves(panel: Panel, history: Sequence[Record]) -> tuple[list[Curve], 
     return left, right if right and len(right.x) and left else None
 
 
-def learning_curves(history: Sequence[Record]) -> Figure | None:
+def learning_curves(history: Sequence[Record]) -> dict[str, Figure]:
     """Loss and margin, accuracy, learning rate, wait for data over steps; EER, minDCF and memory over epochs.
-
-    Panels without a single value are left out; None where nothing is left.
 
     Args:
         history: records of kind ``step`` and ``epoch``, as ``read_history`` gives them. Accuracies, error
             rates and ``data_wait`` (the share of the time spent waiting for data) lie between 0 and 1.
 
+    Returns:
+        title -> figure, of the panels that have a value.
+
     Raises:
         UserError: a value that is not a number.
     """
     filled = [(panel, *panel_curves(panel, history)) for panel in PANELS]
-    filled = [entry for entry in filled if entry[1]]
-    if not filled:
-        return None
-    columns = min(2, len(filled))
-    rows = -(-len(filled) // columns)
+    figures = {}
     with drawing():
-        layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
-        figure = Figure(figsize=(4.4 * columns, 2.5 * rows), layout=layout)
-        for position, (panel, left, right) in enumerate(filled, start=1):
-            _draw_panel(figure.add_subplot(rows, columns, position), panel, left, right)
-    return figure
+        for panel, left, right in filled:
+            if left:
+                figure = Figure(figsize=SIZE, layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06))
+                _draw_panel(figure.add_subplot(), panel, left, right)
+                figures[panel.title] = figure
+    return figures
 
 
 def _draw_panel(axes: Axes, panel: Panel, left: list[Curve], right: Curve | None) -> None:

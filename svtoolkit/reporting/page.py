@@ -9,8 +9,9 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from svtoolkit.reporting.formatting import KEPT_CONTROLS, NOTHING, count, decimal, fact, percent, printable
+from svtoolkit.reporting.formatting import KEPT_CONTROLS, NOTHING, fact, label_of, printable
 from svtoolkit.reporting.inline_svg import inline_svg
+from svtoolkit.reporting.page_tables import comparison_table, describe, summary_table
 from svtoolkit.scoring.evaluation import judge_eer
 
 
@@ -25,9 +26,12 @@ class PageFigure:
 def build_page(
     *,
     results: Sequence[Mapping[str, Any]],
+    comparisons: Sequence[Mapping[str, Any]],
+    notes: Sequence[str],
     det: PageFigure,
     histograms: Sequence[PageFigure],
-    curves: PageFigure | None,
+    curves: Sequence[PageFigure],
+    run: str,
     config_text: str,
     facts: Mapping[str, Any],
 ) -> str:
@@ -35,9 +39,11 @@ def build_page(
 
     Args:
         results: one mapping per evaluated score file, as ``report.write_report`` describes it.
+        comparisons, notes: of systems in pairs, as ``systems.compare_in_groups`` gives them.
         det: DET plot of all systems.
         histograms: score distributions, in the order of the results.
-        curves: learning curves, or None where there is no training history.
+        curves: learning curves; none where there is no training history.
+        run: the training run in words.
         config_text: the composed configuration, YAML.
         facts: what else is known of the run; ``commands`` holds the commands that repeat it.
     """
@@ -45,15 +51,15 @@ def build_page(
     trial_lists = dict.fromkeys((result["evaluation"], result.get("trials_sha256") or NOTHING) for result in results)
     lists_of = Counter(evaluation for evaluation, _ in trial_lists)
     return page_template().render(
-        summary=_summary(results),
-        remarks=[
-            f"{result['evaluation']}, {result['scores']}: {remark}."
-            for result in results
-            if (remark := judge_eer(result))
-        ],
+        about=describe(results, facts),
+        summary=summary_table(results),
+        remarks=[f"{label_of(result)}: {remark}." for result in results if (remark := judge_eer(result))],
+        comparisons=[comparison_table(group) for group in comparisons],
+        notes=notes,
         det=det,
         histograms=histograms,
         curves=curves,
+        run=run,
         commands=commands if isinstance(commands, str) else "\n".join(map(str, commands)),
         config=config_text.replace("\r\n", "\n").rstrip(),
         facts=[(key.replace("_", " "), fact(value)) for key, value in facts.items() if key != "commands"],
@@ -75,27 +81,3 @@ def page_template() -> Template:
     )
     environment.filters["inline_svg"] = inline_svg
     return environment.get_template("report.html.jinja")
-
-
-def _summary(results: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Head and rows of the table of all results."""
-    priors = sorted({prior for result in results for prior in result.get("min_dcf") or {}}, key=float)
-    head = ["evaluation", "scores", "EER", "EER interval", *(f"minDCF {prior}" for prior in priors)]
-    head += ["Cllr", "minCllr", "trials", "target", "non-target", "missing"]
-    rows = [
-        [result["evaluation"], result["scores"], percent(result["eer"]), _interval(result)]
-        + [decimal((result.get("min_dcf") or {}).get(prior)) for prior in priors]
-        + [decimal(result.get("cllr")), decimal(result.get("min_cllr"))]
-        + [count(result.get(key)) for key in ("trials", "targets", "nontargets", "missing")]
-        for result in results
-    ]
-    return {"head": head, "rows": rows}
-
-
-def _interval(result: Mapping[str, Any]) -> str:
-    interval = result.get("eer_interval")
-    if not interval or None in interval:
-        return NOTHING
-    low, high = (100 * share for share in interval)
-    confidence = result.get("confidence")
-    return f"{low:.2f}–{high:.2f} %" + (f" ({100 * confidence:g} %)" if confidence is not None else "")

@@ -90,6 +90,12 @@ def commands_behind(
     return list(dict.fromkeys(filter(None, commands)))
 
 
+def model_behind(scores_file: str | Path) -> str | None:
+    """The released model that the embeddings behind a score file were made with; None where no record tells."""
+    embeddings = _text(read_record(f"{scores_file}.yaml"), "embeddings")
+    return _text(read_record(Path(embeddings).with_suffix(".yaml")), "model") or None if Path(embeddings).name else None
+
+
 def _text(record: Mapping[str, Any], key: str) -> str:
     """Text of a record that anyone may have written; empty where there is none."""
     value = record.get(key)

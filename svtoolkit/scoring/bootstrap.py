@@ -54,12 +54,17 @@ def trial_speakers(trials: Trials, utt2spk: Mapping[str, str]) -> tuple[list[str
     return [utt2spk[utterance] for utterance in trials.enrol], [utt2spk[utterance] for utterance in trials.test]
 
 
+Metric = Callable[[ErrorRates], tuple[float, float]]
+"""Error rates -> (value, threshold): :func:`~svtoolkit.scoring.metrics.eer_from_rates`, or
+``functools.partial(min_dcf_from_rates, p_target=0.05)``."""
+
+
 def bootstrap_interval(
     scores: np.ndarray,
     enrol_speakers: Sequence[str],
     test_speakers: Sequence[str],
     target: np.ndarray,
-    metric: Callable[[ErrorRates], tuple[float, float]] = eer_from_rates,
+    metric: Metric = eer_from_rates,
     *,
     resamples: int = 1000,
     confidence: float = 0.95,
@@ -72,8 +77,7 @@ def bootstrap_interval(
         enrol_speakers: speaker of the enrolment side of each trial; see :func:`trial_speakers`.
         test_speakers: speaker of the test side of each trial.
         target: true where both are the same; shape (trials,).
-        metric: error rates -> (value, threshold): :func:`~svtoolkit.scoring.metrics.eer_from_rates`, or
-            ``functools.partial(min_dcf_from_rates, p_target=0.05)``.
+        metric: of the error rates.
         resamples: how often the speakers are drawn; time grows with resamples * trials.
         confidence: share of the resampled values between the bounds.
         seed: the same seed gives the same bounds.
@@ -82,26 +86,98 @@ def bootstrap_interval(
         UserError: lengths that differ, labels that contradict the speakers, impossible ``resamples`` or
             ``confidence``, and what :func:`~svtoolkit.scoring.metrics.check_scores` refuses.
     """
-    if resamples < 2:
-        raise UserError(f"resamples is {resamples}; expected 2 or more, 1000 for bounds of 95 %")
+    sides = enrol_speakers, test_speakers
+    return bootstrap_intervals(scores, *sides, target, [metric], resamples=resamples, confidence=confidence, seed=seed)[
+        0
+    ]
+
+
+def bootstrap_intervals(
+    scores: np.ndarray,
+    enrol_speakers: Sequence[str],
+    test_speakers: Sequence[str],
+    target: np.ndarray,
+    metrics: Sequence[Metric],
+    *,
+    resamples: int = 1000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> list[Interval]:
+    """Bounds of several metrics over the same draws of the speakers; each is that of :func:`bootstrap_interval`."""
     if not 0 < confidence < 1:
         raise UserError(f"confidence is {confidence}; expected a share between 0 and 1, such as 0.95")
-    ranked = RankedScores.rank(scores, target)
-    enrol, test, speakers = _number_speakers(enrol_speakers, test_speakers, np.asarray(target, dtype=bool))
-    targets = enrol[ranked.targets]
-    first, second = enrol[ranked.nontargets], test[ranked.nontargets]
+    sides = enrol_speakers, test_speakers
+    values = resample_metrics([scores], *sides, target, metrics, resamples=resamples, seed=seed)[:, 0]
+    bounds = np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
+    return [Interval(float(low), float(high)) for low, high in bounds.T]
+
+
+def resample_metrics(
+    systems: Sequence[np.ndarray],
+    enrol_speakers: Sequence[str],
+    test_speakers: Sequence[str],
+    target: np.ndarray,
+    metrics: Sequence[Metric],
+    *,
+    resamples: int,
+    seed: int,
+) -> np.ndarray:
+    """Metrics of systems that scored the same trials; in each resample all of them see the same speakers.
+
+    Args:
+        systems: scores of each, shape (trials,).
+        enrol_speakers, test_speakers, target, resamples, seed: see :func:`bootstrap_interval`.
+
+    Returns:
+        float64, shape (resamples, systems, metrics).
+
+    Raises:
+        UserError: as :func:`bootstrap_interval`.
+    """
+    if resamples < 2:
+        raise UserError(f"resamples is {resamples}; expected 2 or more, 1000 for bounds of 95 %")
+    ranked = [RankedScores.rank(scores, target) for scores in systems]
+    flags = np.asarray(target, dtype=bool)
+    enrol, test, speakers = _number_speakers(enrol_speakers, test_speakers, flags)
+    # Weights are drawn in the order of the first system's scores, so that for a single one they are in place.
+    targets, nontargets = ranked[0].targets, ranked[0].nontargets
+    places = np.empty(len(flags), dtype=np.int32)
+    places[targets], places[nontargets] = np.arange(len(targets)), np.arange(len(nontargets))
+    orders = [(places[system.targets], places[system.nontargets]) for system in ranked[1:]]
+    sides = enrol[targets], enrol[nontargets], test[nontargets]
     rng = np.random.default_rng(seed)
-    values: list[float] = []
-    while len(values) < resamples:
-        drawn = np.bincount(rng.integers(speakers, size=speakers), minlength=speakers)
-        target_weights = drawn[targets]
-        nontarget_weights = drawn[first] * drawn[second]
-        # With few speakers a draw may hold no trial of a class. It is drawn again; at worst (one speaker with target
-        # trials, two others with a non-target trial) 2 draws of 9 are of use, so the loop ends.
-        if target_weights.any() and nontarget_weights.any():
-            values.append(metric(ranked.weighted_error_rates(target_weights, nontarget_weights))[0])
-    low, high = np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Interval(float(low), float(high))
+    values = np.empty((resamples, len(systems), len(metrics)))
+    for row in range(resamples):
+        of_targets, of_nontargets = _draw_weights(rng, *sides, speakers)
+        weights = [(of_targets, of_nontargets)]
+        weights += [(of_targets[first], of_nontargets[second]) for first, second in orders]
+        for column, (system, of_system) in enumerate(zip(ranked, weights, strict=True)):
+            rates = system.weighted_error_rates(*of_system)
+            values[row, column] = [metric(rates)[0] for metric in metrics]
+    return values
+
+
+def _draw_weights(
+    rng: np.random.Generator, targets: np.ndarray, first: np.ndarray, second: np.ndarray, speakers: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """How often each trial counts in a resample that has trials of both classes.
+
+    With few speakers a draw may hold no trial of a class. It is drawn again; at worst (one speaker with target trials,
+    two others with a non-target trial) 2 draws of 9 are of use, so the loop ends.
+
+    Args:
+        targets: speaker of each target trial.
+        first, second: speakers of each non-target trial.
+
+    Returns:
+        of the target and of the non-target trials; int32.
+    """
+    while True:
+        # In int32: half the memory to walk through, which is what the time of long lists goes into.
+        drawn = np.bincount(rng.integers(speakers, size=speakers), minlength=speakers).astype(np.int32)
+        of_targets, of_nontargets = drawn[targets], drawn[first] * drawn[second]
+        if of_targets.any() and of_nontargets.any():
+            return of_targets, of_nontargets
 
 
 def _number_speakers(
@@ -114,8 +190,8 @@ def _number_speakers(
             "expected one of each per trial"
         )
     number: dict[str, int] = {}
-    enrol = np.array([number.setdefault(speaker, len(number)) for speaker in enrol_speakers], dtype=np.int64)
-    test = np.array([number.setdefault(speaker, len(number)) for speaker in test_speakers], dtype=np.int64)
+    enrol = np.array([number.setdefault(speaker, len(number)) for speaker in enrol_speakers], dtype=np.int32)
+    test = np.array([number.setdefault(speaker, len(number)) for speaker in test_speakers], dtype=np.int32)
     wrong = np.flatnonzero((enrol == test) != target)
     if len(wrong):
         trial = wrong[0]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
-from svtoolkit.scoring.bootstrap import bootstrap_interval, trial_speakers
+from svtoolkit.scoring.bootstrap import Metric, bootstrap_intervals, trial_speakers
 from svtoolkit.scoring.calibration import cllr, fit_calibration, min_cllr
 from svtoolkit.scoring.metrics import (
     eer_from_rates,
@@ -24,6 +25,10 @@ from svtoolkit.scoring.score_file import align_scores, read_scores
 PRIORS = (0.01, 0.05)
 """Target priors of the reported minDCF."""
 
+
+METRICS: tuple[Metric, ...] = (eer_from_rates, *(partial(min_dcf_from_rates, p_target=prior) for prior in PRIORS))
+METRIC_NAMES = ("eer", *(f"min_dcf_{prior:g}" for prior in PRIORS))
+"""What systems are judged by, less is better."""
 
 CHANCE = 0.05
 """An EER this near to one half is that of scores drawn by lot."""
@@ -82,9 +87,10 @@ def evaluate_scores(
         allow_missing: leave out trials without a score, and say how many they are.
 
     Returns:
-        eer, eer_threshold, eer_interval (or None), confidence, min_dcf {prior: cost}, cllr (of the scores taken as
-        natural-log likelihood ratios), min_cllr, trials, targets, nontargets, missing, operating_point (name,
-        threshold, p_miss, p_fa), calibration (scale, offset; None where all scores are equal).
+        eer, eer_threshold, eer_interval (or None), confidence, min_dcf {prior: cost}, min_dcf_intervals {prior: bounds}
+        (or None), cllr (of the scores taken as natural-log likelihood ratios), min_cllr, trials, targets, nontargets,
+        missing, operating_point (name, threshold, p_miss, p_fa), calibration (scale, offset; None where all scores are
+        equal).
 
     Raises:
         UserError: scores and list do not fit each other, one class is empty, too few trials for ``fa_rate``.
@@ -104,18 +110,20 @@ def evaluate_scores(
     point = point_at_threshold(rates, threshold)
     if fa_rate is not None:
         point = point_at_fa_rate(rates, fa_rate, nontargets)
-    interval = None
+    intervals: list[list[float]] = []
     if utt2spk is not None and resamples:
-        enrol, test = trial_speakers(kept, utt2spk)
-        interval = list(
-            bootstrap_interval(scores, enrol, test, kept.target, resamples=resamples, confidence=confidence, seed=seed)
+        sides = trial_speakers(kept, utt2spk)
+        bounds = bootstrap_intervals(
+            scores, *sides, kept.target, METRICS, resamples=resamples, confidence=confidence, seed=seed
         )
+        intervals = [list(each) for each in bounds]
     return {
         "eer": eer,
         "eer_threshold": threshold,
-        "eer_interval": interval,
+        "eer_interval": intervals[0] if intervals else None,
         "confidence": confidence,
         "min_dcf": {f"{prior:g}": min_dcf_from_rates(rates, p_target=prior)[0] for prior in PRIORS},
+        "min_dcf_intervals": dict(zip(map("{:g}".format, PRIORS), intervals[1:], strict=True)) if intervals else None,
         "cllr": cllr(scores, kept.target),
         "min_cllr": min_cllr(scores, kept.target),
         "trials": len(kept),

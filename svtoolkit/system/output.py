@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from svtoolkit.errors import hide_credentials
+from svtoolkit.system.shell_words import join_words
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ def log_to_stdout(form: str = "%(message)s") -> Iterator[None]:
 def say_next(*words: str) -> None:
     """Log the command that usually follows, as a shell takes it; not in a recipe, which runs it by itself."""
     if not os.environ.get(IN_RECIPE):
-        log.info("next: %s", shlex.join(words))
+        log.info("next: %s", join_words(words))
 
 
 class DiscreetFormatter(logging.Formatter):

@@ -42,6 +42,7 @@ def test_the_description_is_that_of_the_run(tmp_path, exp_dir):
         "svtoolkit": __version__,
         "command": f"svt average {exp_dir} num=1 out={tmp_path}",
         "epochs_averaged": [2],
+        "data": trained["data"]["train"],
         "crop_frames": 40,
         "loss": "aam",
         "seed": 3,

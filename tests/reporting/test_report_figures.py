@@ -11,8 +11,8 @@ from report_material import draw_scores
 from scipy.special import ndtri
 
 from svtoolkit.errors import UserError
-from svtoolkit.reporting.canvas import LABEL_LENGTH, legend_text, line_style, png_bytes, svg_text
-from svtoolkit.reporting.figures import det_curve, probit, score_histogram
+from svtoolkit.reporting.canvas import LABEL_LINES, legend_text, line_style, png_bytes, svg_text, text_width
+from svtoolkit.reporting.figures import det_curve, probit, score_histogram, shown_range
 from svtoolkit.scoring.metrics import equal_error_rate, error_rates
 
 SIZE_LIMIT = 1_000_000  # bytes
@@ -93,13 +93,27 @@ def test_labels_are_taken_literally(label):
     assert f"{label}: EER 50.00 %" in texts(svg_text(det_of((np.zeros(4), np.arange(4) < 2), label)))
 
 
-def test_labels_that_svg_cannot_hold_are_replaced_and_long_ones_shortened_in_the_middle():
-    assert legend_text("a\x00b\ud800\n") == "a\N{REPLACEMENT CHARACTER}b" + 2 * "\N{REPLACEMENT CHARACTER}"
-    short = legend_text("left" + "x" * 100 + "right")
-    assert len(short) == LABEL_LENGTH
-    assert short.startswith("left")
-    assert short.endswith("right")
-    assert legend_text("x" * LABEL_LENGTH) == "x" * LABEL_LENGTH
+def test_labels_that_svg_cannot_hold_are_replaced():
+    replaced = "a\N{REPLACEMENT CHARACTER}b" + 2 * "\N{REPLACEMENT CHARACTER}"
+    assert legend_text("a\x00b\ud800\n", 300) == replaced
+
+
+@pytest.mark.parametrize("name", ["W" * 90, "exp/a-long_name.of:parts, " * 6, "语" * 70, "a b " * 40])
+def test_long_labels_are_wrapped_and_nothing_of_them_is_lost(name):
+    lines = legend_text(name, 290).split("\n")
+    assert 1 < len(lines) <= LABEL_LINES
+    assert "".join("".join(lines).split()) == "".join(name.split())
+    assert all(text_width(line.rstrip()) <= 290 for line in lines)
+    assert legend_text("several words in a row", 80) == "several words\nin a row"
+
+
+def test_labels_without_end_lose_their_middle():
+    lines = legend_text("left" + "x" * 1000 + "right", 290).split("\n")
+    assert len(lines) == LABEL_LINES
+    assert lines[0].startswith("left")
+    assert lines[-2].endswith("…")
+    assert lines[-1].endswith("right")
+    assert all(text_width(line) <= 300 for line in lines)
 
 
 def test_det_legend_and_axis_labels_do_not_overlap():
@@ -107,6 +121,7 @@ def test_det_legend_and_axis_labels_do_not_overlap():
     figure = det_curve({label: (*curve, 0.1) for label, curve in rates.items()})
     png_bytes(figure)  # texts have no extent before they are drawn
     legend, label = figure.legends[0].get_window_extent(), figure.axes[0].xaxis.label.get_window_extent()
+    assert legend.x1 <= figure.bbox.width
     assert legend.y1 <= label.y0
     assert legend.y0 >= 0
 
@@ -136,6 +151,29 @@ def test_histogram_densities_have_unit_area_on_common_bins():
         assert np.sum(density * np.diff(edges)) == pytest.approx(1.0)
         assert (edges[0], edges[-1]) == pytest.approx((scores.min(), scores.max()))
     assert {"non-target (2,500)", "target (2,500)", "EER threshold 1.5"} <= set(texts(svg_text(figure)))
+
+
+def test_far_scores_do_not_squeeze_the_histogram_and_are_counted():
+    scores, target = draw_scores(1200)
+    scores[[0, 1, 3]] = 400.0, -300.0, 350.0
+    figure = score_histogram(scores, target, 1.5)
+    low, high = figure.axes[0].get_xlim()
+    near = np.delete(scores, [0, 1, 3])
+    assert (low, high) == pytest.approx((near.min(), near.max()), abs=1.5)
+    outside = int(np.sum((scores < low) | (scores > high)))
+    assert 3 <= outside <= 6
+    assert f"score ({outside} of 1,200 lie outside the figure)" in texts(svg_text(figure))
+    for outline, part in zip(figure.axes[0].patches[1::2], (scores[~target], scores[target]), strict=True):
+        density, edges, _ = outline.get_data()
+        assert np.sum(density * np.diff(edges)) == pytest.approx(np.mean((part >= low) & (part <= high)))
+
+
+def test_few_scores_that_are_not_far_are_all_shown():
+    scores, target = draw_scores(60)
+    assert shown_range(scores, target) == (scores.min(), scores.max())
+    # The targets are one in a hundred: what is rare among all trials is not far among those.
+    rare = np.concatenate([np.zeros(990) + np.linspace(0, 1, 990), np.linspace(3, 4, 10)])
+    assert shown_range(rare, np.arange(1000) >= 990)[1] == 4.0
 
 
 @pytest.mark.parametrize("scores", [np.full(6, 0.3), np.full(6, 1e6) + np.arange(6) * 1e-9, np.arange(6) * 1e-300])

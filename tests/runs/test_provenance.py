@@ -12,6 +12,7 @@ import yaml
 from svtoolkit.runs.provenance import (
     append_command,
     commands_behind,
+    model_behind,
     read_record,
     source_commit,
     write_record,
@@ -95,6 +96,12 @@ def test_the_model_is_found_through_the_embeddings(folder_of_runs):
         "svt validate raw0 --fix raw", "svt prepare eval", "svt average", "svt embed eval", "svt score cosine",
         "svt evaluate cosine",
     ]  # fmt: skip
+
+
+def test_the_model_behind_scores(folder_of_runs):
+    assert model_behind("s/cosine") == "exp/model"
+    write_record("s/elsewhere.yaml", "svt score", {"embeddings": "gone.scp"})
+    assert [model_behind(scores) for scores in ("s/elsewhere", "s/nothing")] == [None, None]
 
 
 def test_what_no_record_tells_about_is_named(folder_of_runs, caplog):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,10 +11,10 @@ import pytest
 
 from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
-from svtoolkit.scoring.bootstrap import bootstrap_interval
+from svtoolkit.scoring.bootstrap import Interval, bootstrap_interval
 from svtoolkit.scoring.calibration import cllr, fit_calibration, min_cllr
 from svtoolkit.scoring.evaluation import evaluate_scores, judge_eer, scored_part
-from svtoolkit.scoring.metrics import equal_error_rate, min_dcf
+from svtoolkit.scoring.metrics import equal_error_rate, min_dcf, min_dcf_from_rates
 from svtoolkit.scoring.score_file import write_scores
 
 UTT2SPK = {f"s{speaker}-{number}": f"s{speaker}" for speaker in range(4) for number in range(3)}
@@ -35,13 +36,21 @@ def test_every_figure_is_that_of_its_function(scored: tuple[str, Trials, np.ndar
     result = evaluate_scores(path, trials, utt2spk=UTT2SPK, resamples=50, confidence=0.9, seed=7)
     eer, threshold = equal_error_rate(scores, trials.target)
     enrol, test = ([UTT2SPK[name] for name in names] for names in (trials.enrol, trials.test))
-    interval = bootstrap_interval(scores, enrol, test, trials.target, resamples=50, confidence=0.9, seed=7)
+    drawn = functools.partial(
+        bootstrap_interval, scores, enrol, test, trials.target, resamples=50, confidence=0.9, seed=7
+    )
+    interval = drawn()
+
+    def interval_of(prior: float) -> Interval:
+        return drawn(functools.partial(min_dcf_from_rates, p_target=prior))
+
     expected = {
         "eer": eer,
         "eer_threshold": threshold,
         "eer_interval": list(interval),
         "confidence": 0.9,
         "min_dcf": {f"{prior:g}": min_dcf(scores, trials.target, p_target=prior)[0] for prior in (0.01, 0.05)},
+        "min_dcf_intervals": {f"{prior:g}": list(interval_of(prior)) for prior in (0.01, 0.05)},
         "cllr": cllr(scores, trials.target),
         "min_cllr": min_cllr(scores, trials.target),
         "trials": 66,
@@ -65,7 +74,7 @@ def test_there_is_no_interval_without_speakers_or_resamples(
 ) -> None:
     path, trials, _ = scored
     result = evaluate_scores(path, trials, utt2spk=utt2spk, resamples=resamples, confidence=0.95, seed=0)
-    assert result["eer_interval"] is None
+    assert result["eer_interval"] is result["min_dcf_intervals"] is None
 
 
 def test_trials_without_a_score_are_refused_or_counted(scored: tuple[str, Trials, np.ndarray], tmp_path: Path) -> None:
