@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
 
 import pytest
 import soundfile
-import torch
 import yaml
 from broken_inputs import ALIASES, RATE, RECORDINGS, a_device, nested, tone
-from command_material import write_data, write_model
-from tiny_runs import tiny_config
+from command_material import said, write_data, write_model
 
 from svtoolkit.cli import main
 from svtoolkit.data.kaldi_dir import KaldiDir
-from svtoolkit.errors import UserError
-from svtoolkit.runs.full_state import list_states, save_state
-from svtoolkit.training.experiment import train
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -37,13 +31,6 @@ def released(model, tmp_path) -> Path:
 @pytest.fixture
 def data(tmp_path) -> Path:
     return write_data(tmp_path / "data", range(3), 2, trials=True)
-
-
-def said(capsys, *words: object) -> str:
-    """What a command that fails prints; an exception other than those that become sentences fails the test."""
-    assert main([str(word) for word in words]) == 1
-    captured = capsys.readouterr()
-    return captured.err + captured.out
 
 
 @pytest.mark.parametrize("kind", RECORDINGS)
@@ -258,208 +245,3 @@ def test_settings_of_other_commands(words, noun, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert noun in said(capsys, *words.split())
     assert list(tmp_path.iterdir()) == []
-
-
-def drop(*keys: str):
-    def change(state):
-        for key in keys[:-1]:
-            state = state[key]
-        del state[keys[-1]]
-
-    return change
-
-
-def put(value, *keys: str):
-    def change(state):
-        for key in keys[:-1]:
-            state = state[key]
-        state[keys[-1]] = value
-
-    return change
-
-
-def fewer_classes(state):
-    state["head"]["weight"] = state["head"]["weight"][:5]
-
-
-def wider_head(state):
-    state["head"]["weight"] = torch.zeros(len(state["head"]["weight"]), 99)
-
-
-def other_momentum(state):
-    state["optimizer"]["state"][0]["momentum_buffer"] = torch.zeros(7)
-
-
-STATES = {
-    "no network": (drop("network"), "its part 'network' is missing"),
-    "a list for a head": (put([1], "head"), "its part 'head' is a list"),
-    "text among the weights": (put("x", "network", "stem.0.weight"), "its part 'network' holds something else"),
-    "another weight": (put(torch.zeros(3), "network", "stem.0.weight"), "size mismatch for stem.0.weight"),
-    "another network": (put({}, "network"), "Missing key(s)"),
-    "a head of no classes": (put(torch.zeros(3), "head", "weight"), "its part 'head' has no 'weight' of shape"),
-    "fewer classes": (fewer_classes, "its head has 5 classes, the data have 18"),
-    "a wider head": (wider_head, "size mismatch for weight"),
-    "steps in words": (put("many", "facts", "finished_steps"), "its fact 'finished_steps' is a str"),
-    "no fingerprint": (drop("facts", "fingerprint"), "its fact 'fingerprint' is missing"),
-    "other data": (put("0", "facts", "fingerprint"), "was trained on other data"),
-    "a meter of text": (put({"loss": "high"}, "meters", "log"), "its meter 'log' holds something else"),
-    "a meter of other sums": (put({"lost": 1.0}, "meters", "log"), "unexpected keyword argument 'lost'"),
-    "momentum of another shape": (other_momentum, "momentum_buffer of the optimizer has the shape (7,)"),
-    "momentum in words": (put("much", "optimizer", "param_groups", 0, "momentum"), "momentum of the optimizer is"),
-    "no random numbers": (put({}, "random"), "does not fit this run: 'torch'"),
-    "random numbers of text": (put("x", "random", "torch"), "does not fit this run"),
-}
-"""What is wrong with a state that can be read -> how it is made, what is said of it."""
-
-
-@pytest.fixture(scope="module")
-def stopped(finished, tmp_path_factory) -> Path:
-    """A copy of the finished run."""
-    return Path(shutil.copytree(finished, tmp_path_factory.mktemp("stopped") / "exp"))
-
-
-@pytest.mark.parametrize("kind", STATES)
-def test_states_of_something_else(kind, speech, finished, tmp_path, caplog):
-    change, noun = STATES[kind]
-    exp_dir = shutil.copytree(finished, tmp_path / "exp")
-    older, newest = list_states(exp_dir / "checkpoints")
-    state = torch.load(newest, weights_only=True)
-    change(state)
-    save_state(newest.parent, 26, state, keep=2)
-    caplog.set_level("INFO")
-    assert train(tiny_config(speech, exp_dir)) is None
-    assert noun in caplog.text
-    assert "falling back to the state before it" in caplog.text
-    assert "resuming after step 24 of 26" in caplog.text
-    assert newest.with_name(f"{newest.name}.damaged").exists()
-    assert list_states(newest.parent) == [older, newest]
-    for path in (older, newest):
-        save_state(path.parent, int(path.stem[6:]), state, keep=2)
-    with pytest.raises(UserError):
-        train(tiny_config(speech, exp_dir))
-    assert list_states(newest.parent) == [older, newest], "what another command can use is not renamed"
-
-
-@pytest.mark.parametrize("build", [os.mkfifo, a_device])
-def test_states_that_are_no_files(build, speech, finished, tmp_path, caplog):
-    exp_dir = shutil.copytree(finished, tmp_path / "exp")
-    newest = list_states(exp_dir / "checkpoints")[-1]
-    newest.unlink()
-    build(newest)
-    assert train(tiny_config(speech, exp_dir)) is None
-    assert "expected a regular file" in caplog.text
-
-
-def test_epochs_that_are_no_files(finished, tmp_path, capsys):
-    exp_dir = shutil.copytree(finished, tmp_path / "exp")
-    epoch = exp_dir / "checkpoints" / "epoch-0002.safetensors"
-    epoch.unlink()
-    os.mkfifo(epoch)
-    assert f"{epoch}: is a pipe" in said(capsys, "average", exp_dir)
-
-
-HISTORIES = {
-    '{"kind": "step", "step": "ten"}': "found 'ten' as 'step'",
-    '{"kind": "epoch", "step": 26}': "found a record of an epoch without 'epoch'",
-    '{"kind": "epoch", "step": 26, "epoch": 2.5}': "found 2.5 as 'epoch'",
-    '{"kind": "epoch", "step": 26, "epoch": 2, "validation_eer": "low"}': "found 'low' as 'validation_eer'",
-    '{"kind": 3}': 'expected a JSON object with a "kind"',
-    "[]": 'expected a JSON object with a "kind"',
-    nested(100000): 'expected a JSON object with a "kind"',
-    "9" * 5000: 'expected a JSON object with a "kind"',
-}
-"""Line of a history -> what is said of it."""
-
-
-@pytest.mark.parametrize("line", HISTORIES, ids=lambda line: line[:40])
-def test_histories(line, speech, finished, tmp_path, capsys):
-    exp_dir = shutil.copytree(finished, tmp_path / "exp")
-    history = exp_dir / "logs" / "history.jsonl"
-    history.write_text(f"{line}\n" + history.read_text())
-    found = said(capsys, "average", exp_dir)
-    assert found.startswith(f"error: {history}:1: ")
-    assert HISTORIES[line] in found
-    list_states(exp_dir / "checkpoints")[-1].unlink()
-    with pytest.raises(UserError, match=r"history\.jsonl:1: "):
-        train(tiny_config(speech, exp_dir))
-
-
-def test_histories_that_are_no_files(speech, finished, tmp_path, capsys):
-    exp_dir = shutil.copytree(finished, tmp_path / "exp")
-    (exp_dir / "logs" / "history.jsonl").unlink()
-    os.mkfifo(exp_dir / "logs" / "history.jsonl")
-    assert "history.jsonl: is a pipe" in said(capsys, "average", exp_dir)
-    list_states(exp_dir / "checkpoints")[-1].unlink()
-    with pytest.raises(UserError, match=r"history\.jsonl: is a pipe"):
-        train(tiny_config(speech, exp_dir))
-
-
-@pytest.fixture
-def result(tmp_path) -> Path:
-    """A result with its scores and trials."""
-    (tmp_path / "trials").write_text("a b target\na c nontarget\nb c nontarget\nc d target\n")
-    (tmp_path / "scores").write_text("a b 0.9\na c 0.1\nb c 0.8\nc d 0.5\n")
-    assert main(["evaluate", f"scores={tmp_path}/scores", f"trials={tmp_path}/trials"]) == 0
-    return tmp_path / "scores.json"
-
-
-RESULTS = {
-    "eer": ["low", None, 7, [0.1]],
-    "eer_threshold": ["high", None, float("inf")],
-    "eer_interval": ["wide", [0.1], {"low": 1}, ["a", "b"]],
-    "min_dcf": [3, {"much": 0.1}, {"0.01": "low"}, [0.1], {"2": 0.1}],
-    "scores_file": [3, None, ["scores"], "nowhere", "/dev/zero"],
-    "trials_file": [3, None, {}, "nowhere", "/dev/zero"],
-    "scores_sha256": [3, "0"],
-    "trials_sha256": [None, "0"],
-    "evaluation": [3, None, ["x"]],
-    "scores": [3, None],
-    "missing": ["some", -1, 1.5, None],
-    "trials": ["four", 3],
-    "cllr": ["low"],
-    "confidence": [[0.95]],
-}
-"""Key of a result -> values that it cannot have."""
-
-
-@pytest.mark.parametrize(
-    ("key", "value"), [(key, value) for key, values in RESULTS.items() for value in values], ids=str
-)
-def test_results(key, value, result, tmp_path, capsys):
-    content = json.loads(result.read_text())
-    result.write_text(json.dumps(content | {key: value}))
-    assert said(capsys, "report", f"results=[{result}]", f"out={tmp_path}/report").startswith("error: ")
-    assert not (tmp_path / "report").exists()
-    del content[key]
-    result.write_text(json.dumps(content))
-    main(["report", f"results=[{result}]", f"out={tmp_path}/report"])  # a sentence or a report
-
-
-@pytest.mark.parametrize(
-    ("text", "noun"),
-    [
-        ("", "is not JSON"),
-        ("[]", "lacks eer, missing, scores_file"),
-        ("{", "is not JSON"),
-        (nested(100000), "is not JSON"),
-        ('{"a": ' * 40 + "1" + "}" * 40, "is nested deeper than 32"),
-        ("\xff", "is not JSON"),
-    ],
-    ids=["nothing", "a list", "half", "deep", "less deep", "Latin-1"],
-)
-def test_results_that_are_none(text, noun, result, tmp_path, capsys):
-    result.write_bytes(text.encode("latin-1"))
-    found = said(capsys, "report", f"results=[{result}]", f"out={tmp_path}/report")
-    assert f"error: {result}" in found
-    assert noun in found
-
-
-@pytest.mark.parametrize("name", ["command", "embeddings", "model", "data", "source"])
-@pytest.mark.parametrize("value", [3, ["x"], {"a": "b"}])
-def test_records_of_something_else(name, value, result, tmp_path):
-    """What lies beside scores and says how they were made is information: a report does without."""
-    (tmp_path / "scores.yaml").write_text(yaml.safe_dump({"embeddings": f"{tmp_path}/e.scp", name: value}))
-    (tmp_path / "e.yaml").write_text(yaml.safe_dump({"model": f"{tmp_path}", "data": f"{tmp_path}", name: value}))
-    (tmp_path / "made_by.yaml").write_text(yaml.safe_dump({name: value}))
-    (tmp_path / "model.yaml").write_text(yaml.safe_dump({"training": "none", name: value}))
-    assert main(["report", f"results=[{result}]", f"out={tmp_path}/report"]) == 0

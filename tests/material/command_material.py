@@ -9,6 +9,7 @@ import soundfile
 import torch
 
 from svtoolkit.checkpoints.released import ModelDescription, write_released
+from svtoolkit.cli import main
 from svtoolkit.config import FeaturesConfig
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.trials import make_trials, write_trials
@@ -67,3 +68,10 @@ TRAIN_WORDS = [
     "trainer.log_steps=1", "optim.lr=0.02", "schedule.warmup=0.25", "schedule.start_factor=0.05",
     "margin_schedule.start=0.5", "margin_schedule.end=1", "seed=3",
 ]  # fmt: skip
+
+
+def said(capsys, *words: object) -> str:
+    """What a command that fails prints; an exception other than those that become sentences fails the test."""
+    assert main([str(word) for word in words]) == 1
+    captured = capsys.readouterr()
+    return captured.err + captured.out
