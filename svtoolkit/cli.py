@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import os
 import shlex
 import shutil
@@ -43,6 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0, 1 (the user can put it right) or 128 + signal; of `svt verify` also 2 (different speakers) and 3 (no threshold).
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        # A terminal of Windows may have no form of a character in a speaker's name.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         status = _run(words)
         sys.stdout.flush()

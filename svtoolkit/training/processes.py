@@ -48,7 +48,9 @@ GRACE_SECONDS = 3.0
 
 POLL_SECONDS = 0.05
 
-ELASTIC_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+ELASTIC_SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT") if hasattr(signal, name)
+)
 """That torch takes over when it starts processes."""
 
 
@@ -83,6 +85,11 @@ def device_of(name: str, rank: Rank) -> torch.device:
 def start_processes(config: TrainConfig) -> int | None:
     """Start one process a device, forward signals to them, and end all where one fails; returns as ``train``."""
     count = config.trainer.devices
+    if not hasattr(os, "setpgid"):
+        raise UserError(
+            f"trainer.devices is {count}, and several processes need Linux or macOS; use trainer.devices=1, or run "
+            "the same in WSL"
+        )
     device = device_of(config.trainer.device, Rank(0, count, 0, count))
     autocast(device, config.trainer.precision)  # refuses what the device cannot do
     for name in ("torch.distributed.elastic.multiprocessing.api", "torch.multiprocessing.spawn"):
