@@ -47,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         # A terminal of Windows may have no form of a character in a speaker's name.
         sys.stdout.reconfigure(errors="backslashreplace")
+    if sys.platform == "darwin":  # before torch is imported: what its mps lacks is computed on the CPU
+        os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
     try:
         status = _run(words)
         sys.stdout.flush()

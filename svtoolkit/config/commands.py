@@ -167,7 +167,7 @@ class EmbedConfig:
     )
     channel: int | None = setting(None, CHANNEL)
     resample: bool = setting(False, RESAMPLE)
-    device: str = setting("auto", "auto, cpu or cuda")
+    device: str = setting("auto", "auto (cuda where there is one), cpu, cuda or mps (a Mac's GPU)")
     precision: str = setting("fp32", "fp32, bf16 or fp16 (autocast)")
     threads: int | None = setting(None, "CPU threads of the arithmetic; null: torch's choice")
     batch_seconds: float = setting(
@@ -237,7 +237,7 @@ class VerifyConfig:
     enrol: list[str] = setting([], "audio file of a known speaker; of several the embeddings are averaged")
     test: str | None = setting(None, "audio file to compare with")
     pairs: str | None = setting(None, "file of lines `enrol test`, in place of both; exit status 0: all were compared")
-    device: str = setting("auto", "auto, cpu or cuda")
+    device: str = setting("auto", "auto (cuda where there is one), cpu, cuda or mps (a Mac's GPU)")
     threshold: float | None = setting(None, "decision threshold on the cosine; null: the one stored in the model")
     min_voice: float = setting(0.3, "seconds of voice that every file must have; 0: not checked")
     format: str = setting("text", "text or json (one record a line), on standard output")
@@ -257,7 +257,7 @@ class CalibrateConfig:
     channel: int | None = setting(None, CHANNEL)
     resample: bool = setting(False, RESAMPLE)
     min_voice: float = setting(0.3, "recordings with fewer seconds of voice are left out; 0: none is")
-    device: str = setting("auto", "auto, cpu or cuda")
+    device: str = setting("auto", "auto (cuda where there is one), cpu, cuda or mps (a Mac's GPU)")
     threads: int | None = setting(None, "CPU threads of the arithmetic; null: torch's choice")
 
 

@@ -29,7 +29,7 @@ def reset_peak(device: torch.device) -> None:
 
 
 def peak_bytes(device: torch.device) -> int:
-    """Highest use since ``reset_peak``, in bytes: tensors on CUDA; on the CPU the whole process, libraries included."""
+    """Highest use since ``reset_peak``, in bytes: tensors on CUDA; else the whole process, libraries included."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     try:

@@ -72,6 +72,8 @@ def device_of(name: str, rank: Rank) -> torch.device:
     device = choose_device(name, "trainer.device")
     if device.type == "cpu":
         return device
+    if device.type == "mps":
+        raise UserError(f"trainer.device is mps, one GPU for {rank.size} processes; use trainer.devices=1")
     if device.index is not None:
         raise UserError(f"trainer.device is {name}, one GPU for {rank.size} processes; expected auto, cuda or cpu")
     if rank.local_size > torch.cuda.device_count():

@@ -30,7 +30,11 @@ def log_run(
         config.model.name, weights / 1e6, config.model.embedding_dim, strategy,
     )  # fmt: skip
     if config.trainer.channels_last and fails_in_channels_last(step.network, step.device):
-        log.info("trainer.channels_last is left out: on the CPU networks this narrow fail in it (a fault of oneDNN)")
+        reason = "on the CPU networks this narrow fail in it (a fault of oneDNN)"
+        log.info(
+            "trainer.channels_last is left out: %s",
+            reason if step.device.type == "cpu" else "on mps BatchNorm has wrong gradients in it",
+        )
     data.announce()
     devices = f"{step.world.size} devices x " if step.world.size > 1 else ""
     log.info(
