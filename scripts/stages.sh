@@ -11,13 +11,14 @@
 #       stage_done 1 data/wav.scp "${overrides[@]}"
 #   fi
 #
-# A recipe declares options of its own before parse_options, which puts their values into the array `own`:
+# A recipe declares options of its own before parse_options, which puts the value of --no-lm into own_no_lm:
 #
-#   own_options=("--source KIND: files or shards" "--no-lm: leave out the fine-tuning") own=([source]=files)
+#   own_options=("--source KIND: files or shards" "--no-lm: leave out the fine-tuning") own_source=files own_no_lm=no
 #
-# Needs bash 4.4 or newer, where an empty array may be expanded under `set -u` (macOS: brew install bash).
+# Written for bash 3.2 (macOS) and newer. Before 4.4 an empty array counts as unset: there `set -u` is left out.
 
-set -euo pipefail
+set -eo pipefail
+if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 404)); then set +u; else set -u; fi
 
 # What parse_options fills; a recipe sets its own defaults after sourcing this file.
 stage=0         # the first stage to run
@@ -31,8 +32,8 @@ nj=$(getconf _NPROCESSORS_ONLN || echo 1) # parallel jobs
 
 # What a recipe may set besides.
 takes_data=yes    # empty: the recipe has no use for --data
-own_options=()    # options of its own, "--name VALUE: what it is", or "--name: what it does" where there is no value
-declare -A own=() # their values by name without dashes; yes for one without a value
+own_options=()    # options of its own, "--name VALUE: what it is", or "--name: what it does" where there is no value,
+                  # with their values in own_name; yes for one without a value
 marks_dir=""      # folder of the marks of finished stages; empty: exp_dir
 
 _current_stage="" # the one between stage_begin and stage_done
@@ -44,18 +45,28 @@ die() {
     exit 1
 }
 
-if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 404)); then
-    die "needs bash 4.4 or newer, this is $BASH_VERSION (macOS: brew install bash, then run it with that bash)"
-fi
+# append ARRAY WORD...: to the array of that name.
+append() {
+    [[ "$1" =~ ^[a-z_]+$ ]] || die "'$1' is no name of an array"
+    eval "$1+=(\"\${@:2}\")"
+}
+
+# _own NAME, set_own NAME VALUE: the value of an option by its name without leading dashes.
+_own() {
+    local variable=own_${1//-/_}
+    printf '%s\n' "${!variable:-}"
+}
+set_own() { printf -v "own_${1//-/_}" %s "$2"; }
 
 # ---- options ------------------------------------------------------------------------------------------------------
 
 # Every option as it is declared, a line each: the recipe's own, then those that all share.
 _list_options() {
-    local declared name
+    local declared name value
     for declared in "${own_options[@]}"; do
         name=${declared%%[: ]*}
-        echo "$declared (${own[${name#--}]:-none})"
+        value=$(_own "${name#--}")
+        echo "$declared (${value:-none})"
     done
     echo "--stage N: begin with stage N ($stage)"
     echo "--stop-stage N: end after stage N ($stop_stage)"
@@ -157,7 +168,7 @@ _take_option() { # _take_option OPTION VALUE; its caller's `given` tells whether
                     given=yes
                     data_dirs+=("$2")
                     ;;
-                *) own[${1#--}]=$2 ;;
+                *) set_own "${1#--}" "$2" ;;
             esac
             ;;
     esac

@@ -16,9 +16,9 @@ pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="recipes ne
 
 OWN = r"""
 own_options=("--source KIND: files or shards: what is read" "--no-lm: without fine-tuning" "--vox1 DIR: VoxCeleb1")
-own=([source]=files [no-lm]=no) takes_data=""
+own_source=files own_no_lm=no takes_data=""
 parse_options "$@"
-printf '%s|' "${own[source]}" "${own[no-lm]}" "${own[vox1]:-}" "$nj"; echo
+printf '%s|' "$own_source" "$own_no_lm" "${own_vox1:-}" "$nj"; echo
 printf '<%s>' "${overrides[@]}"; echo
 """
 
