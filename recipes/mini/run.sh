@@ -4,7 +4,10 @@ set -eo pipefail
 
 recipe=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd -- "$recipe/../.." && pwd)
-. "$root/scripts/stages.sh"
+stages="$recipe/stages.sh" # where `svt recipe` puts it
+[[ -f "$stages" ]] || stages="$root/scripts/stages.sh"
+# shellcheck source=scripts/stages.sh
+. "$stages"
 # shellcheck source=recipes/mini/inputs.sh
 . "$recipe/inputs.sh"
 
@@ -42,8 +45,7 @@ for override in "${overrides[@]}"; do
     esac
 done
 
-bash "$root/scripts/setup.sh" --extras demo
-. "${SVT_VENV:-$root/.venv}/bin/activate"
+use_environment demo
 
 data="$exp_dir/data"
 speech=$data table=wav.scp

@@ -4,7 +4,10 @@ set -eo pipefail
 
 recipe=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd -- "$recipe/../.." && pwd)
-. "$root/scripts/stages.sh"
+stages="$recipe/stages.sh" # where `svt recipe` puts it
+[[ -f "$stages" ]] || stages="$root/scripts/stages.sh"
+# shellcheck source=scripts/stages.sh
+. "$stages"
 
 stop_stage=8 takes_data=""
 own_options=(
@@ -45,8 +48,7 @@ sort_overrides
 exp_dir=${exp_dir:-$recipe/exp/$model${limit:+-of-$limit-speakers}}
 if stage_wanted 0 || stage_wanted 1; then find_corpora; fi
 
-bash "$root/scripts/setup.sh"
-. "${SVT_VENV:-$root/.venv}/bin/activate"
+use_environment
 
 # A mistake in the overrides shows before hours of conversion.
 if stage_wanted 3; then svt train "${train[@]}" --cfg job >/dev/null; fi
@@ -102,7 +104,7 @@ marks_dir="$data/$own_source"
 inputs=("$data"/vox{1,2}/{wav.scp,utt2spk} "${convert[@]}" "${shard[@]}" "${validate[@]}")
 if stage_wanted 2 && ! stage_fresh 2 "${inputs[@]}"; then
     stage_begin 2 "convert to $own_source and validate"
-    [[ -f "$data/vox2/utt2dur" ]] || python -c "import av" 2>/dev/null || bash "$root/scripts/setup.sh" --extras voxceleb
+    [[ -f "$data/vox2/utt2dur" ]] || require_module av voxceleb
     if [[ "$own_source" == shards ]]; then
         for corpus in vox1 vox2; do
             svt shard --data "$data/$corpus" --out "$data/shards/$corpus" --jobs "$nj" "${shard[@]}"
