@@ -18,18 +18,13 @@ from typing import TYPE_CHECKING
 
 from svtoolkit import __version__
 from svtoolkit.config import COMMANDS, REQUIRED
+from svtoolkit.config.commands import DRY_RUN, FLAGS_OF_TRAIN, MULTIRUN
 from svtoolkit.errors import UserError, hide_credentials
 from svtoolkit.system.output import log_to_stdout
 
 if TYPE_CHECKING:
     from svtoolkit.composition.keys import Entry
 
-
-MULTIRUN, DRY_RUN = "--multirun", "--dry-run"
-FLAGS_OF_TRAIN = {
-    MULTIRUN: "a run for every combination of values with commas between them, seed=1,2,3",
-    DRY_RUN: "what the run would take: steps, memory, disk, days; nothing is written",
-}
 
 SYSTEM_REFUSALS = {
     errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOENT,
@@ -89,6 +84,12 @@ def _run(words: list[str]) -> int:
         raise UserError(f"svt has no command {name!r}; {hint}")
     if "-h" in rest or "--help" in rest:
         print(_command_help(name, [word for word in rest if word not in ("-h", "--help")]))
+        return 0
+    if name == "completion" and len(rest) == 1 and rest[0].isalpha():
+        # A shell evaluates it whenever it starts: without the second that composing a configuration takes.
+        from svtoolkit.composition.shell_scripts import script_for
+
+        print(script_for(rest[0]), end="")
         return 0
     return _run_command(name, rest)
 

@@ -294,6 +294,29 @@ class ModelsConfig:
     format: str = setting("table", "table or json, on standard output")
 
 
+@dataclass
+class RecipeConfig:
+    """`svt recipe`: a recipe as a folder of one's own."""
+
+    name: str | None = setting(None, "recipe to copy; null: list them")
+    out: str | None = setting(None, "folder to make; null: ./svtoolkit-NAME")
+
+
+@dataclass
+class CopyConfig:
+    """`svt copy`: an experiment or a preset as a file of one's own."""
+
+    name: str | None = setting(None, "experiment or option of a group, as experiment/mini, optim/sgd; null: list them")
+    out: str | None = setting(None, "file to write, ending with .yaml; null: standard output")
+
+
+@dataclass
+class CompletionConfig:
+    """`svt completion`: what completes words after svt when Tab is pressed."""
+
+    shell: str = setting(REQUIRED, "bash, zsh or fish")
+
+
 @dataclass(frozen=True)
 class Command:
     """One line of the table of commands.
@@ -367,5 +390,21 @@ COMMANDS: dict[str, Command] = {
         ("model", "data"),
         "exp/r34/model data/mine",
     ),
+    "recipe": Command(
+        RecipeConfig, "copy a recipe, from speech to an equal error rate, to run it", ("name", "out"), "mini my_folder"
+    ),
+    "copy": Command(
+        CopyConfig,
+        "copy an experiment or a preset, to change it",
+        ("name", "out"),
+        "experiment/mini mine.yaml",
+    ),
+    "completion": Command(CompletionConfig, "print what completes words on Tab, for your shell", ("shell",), "bash"),
 }
 """What `svt` can do; a command is the module of that name in svtoolkit/commands."""
+
+MULTIRUN, DRY_RUN = "--multirun", "--dry-run"
+FLAGS_OF_TRAIN = {
+    MULTIRUN: "a run for every combination of values with commas between them, seed=1,2,3",
+    DRY_RUN: "what the run would take: steps, memory, disk, days; nothing is written",
+}

@@ -66,7 +66,10 @@ def test_wrong_options_are_named(arguments: list[str], message: str, tmp_path: P
 
 def test_options_of_one_recipe_are_unknown_to_another(tmp_path: Path) -> None:
     done = run_recipe(tmp_path, 'parse_options "$@"', "--vox1", "x")
-    assert "unknown option '--vox1': known are --stage --stop-stage --data --exp-dir --nj --no-setup --help\n" in done.stderr
+    assert (
+        "unknown option '--vox1': known are --stage --stop-stage --data --exp-dir --nj --no-setup --help\n"
+        in done.stderr
+    )
 
 
 def test_stages_may_keep_their_marks_elsewhere(tmp_path: Path) -> None:
