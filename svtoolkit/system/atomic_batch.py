@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from svtoolkit.system.atomic import open_beside
+from svtoolkit.system.atomic import open_beside, replace
 
 Write = Callable[[str, bytes], None]
 
@@ -81,7 +81,7 @@ def _finish(written: list[tuple[Path, Path]]) -> None:
         if written:
             sync_file_systems(temporary for temporary, _ in written)
         for temporary, target in written:
-            os.replace(temporary, target)
+            replace(temporary, target)
     except OSError as error:
         if error.filename is None and error.errno is not None:
             raise type(error)(error.errno, error.strerror, str(written[0][1])) from error
