@@ -44,6 +44,11 @@ def choose_device(name: str, key: str = "device") -> torch.device:
     return torch.device(name)
 
 
+def leaves_mps_idle(name: str) -> bool:
+    """Whether ``auto`` computes on the CPU of a Mac whose GPU could be asked for: nobody has seen it compute yet."""
+    return name == "auto" and not torch.cuda.is_available() and torch.backends.mps.is_available()
+
+
 def half_precision(device: torch.device) -> str:
     """The precision of 16 bits that a device computes convolutions in: fp16 on GPUs before Ampere, else bf16."""
     is_old = device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0)

@@ -20,7 +20,7 @@ from svtoolkit.config import (
     SGDConfig,
 )
 from svtoolkit.crops.crop import CropBatch
-from svtoolkit.device import autocast, choose_device, empty_cache, is_out_of_memory, send, synchronize
+from svtoolkit.device import autocast, choose_device, empty_cache, is_out_of_memory, leaves_mps_idle, send, synchronize
 from svtoolkit.distributed.rank import Rank
 from svtoolkit.distributed.world import World
 from svtoolkit.errors import UserError
@@ -45,6 +45,9 @@ def a_mac(monkeypatch):
 def test_it_is_chosen_where_it_is_asked_for():
     assert choose_device("mps") == MPS
     assert choose_device("auto") == torch.device("cpu"), "nobody has seen it compute the right thing yet"
+    assert leaves_mps_idle("auto")
+    assert not leaves_mps_idle("cpu")
+    assert not leaves_mps_idle("mps")
 
 
 def test_where_it_is_not_there_it_is_refused(monkeypatch):

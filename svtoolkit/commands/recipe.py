@@ -75,7 +75,8 @@ def _summary(folder: Path) -> str:
 
 def _programs() -> Path | None:
     """The folder of this environment's svt."""
-    for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
+    called = Path(sys.argv[0]).absolute()  # pip's --user puts it elsewhere
+    for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts")), called.parent):
         if any((folder / name).is_file() for name in ("svt", "svt.exe")):
             return folder
     return None
