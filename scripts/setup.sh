@@ -3,7 +3,7 @@
 #   bash scripts/setup.sh [--extras LIST]   extras of pyproject.toml, as demo,dev; they add to the ones installed before
 # A second call does nothing, one after an interruption continues. Variables:
 #   PYTHON=...     the Python (3.10 or newer) that a new environment is made with
-#   SVT_VENV=...   where the environment lies, instead of .venv
+#   SVT_VENV=...   where the environment lies, instead of .venv; one that is there, of venv or conda, is installed into
 #   PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu   on Linux without an NVIDIA GPU: spares several GB of CUDA
 
 if [ -z "${BASH_VERSION:-}" ] || [[ "${BASH_SOURCE[0]}" != "$0" ]]; then
@@ -57,7 +57,7 @@ look_around() { # ends here where all is as asked for
     old_extras="" owner="" anew=""
     if [[ -f "$stamp" ]]; then
         { read -r old_extras && read -r owner; } <"$stamp" || true
-    elif [[ -e "$venv/pyvenv.cfg" ]]; then
+    elif [[ -e "$venv/pyvenv.cfg" || -d "$venv/conda-meta" ]]; then
         owner=user
     elif [[ -n "$(find "$venv" -mindepth 1 ! -name '.svt-*')" ]]; then
         die "$venv holds files but no Python environment: move it away, or $elsewhere"
@@ -101,7 +101,9 @@ if [[ -n "$anew" ]]; then
 fi
 write_stamp printf '%s\n' "$old_extras" "$owner" # not the new extras: one that cannot be installed must not stick
 # A package whose copying was cut short has its metadata but no list of files: pip would take it for installed.
-for half in "$venv"/lib/python*/site-packages/*.dist-info; do [[ -f "$half/RECORD" ]] || rm -rf "$half"; done
+if [[ "$owner" != user ]]; then
+    for half in "$venv"/lib/python*/site-packages/*.dist-info; do [[ -f "$half/RECORD" ]] || rm -rf "$half"; done
+fi
 pip_install setuptools hatchling editables
 pip_install -e ".${extras:+[$extras]}"
 [[ ",$extras," != *,dev,* ]] || pip_install --no-deps -r tests/oracles.txt # what the tests compare with

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034
+# shellcheck shell=bash disable=SC2034,SC2154
 # Stages, checks and options that the recipes share. A recipe's run.sh reads like this:
 #
 #   . "$root/scripts/stages.sh"
@@ -11,13 +11,14 @@
 #       stage_done 1 data/wav.scp "${overrides[@]}"
 #   fi
 #
-# A recipe declares options of its own before parse_options, which puts their values into the array `own`:
+# A recipe declares options of its own before parse_options, which puts the value of --no-lm into own_no_lm:
 #
-#   own_options=("--source KIND: files or shards" "--no-lm: leave out the fine-tuning") own=([source]=files)
+#   own_options=("--source KIND: files or shards" "--no-lm: leave out the fine-tuning") own_source=files own_no_lm=no
 #
-# Needs bash 4.4 or newer, where an empty array may be expanded under `set -u` (macOS: brew install bash).
+# Written for bash 3.2 (macOS) and newer. Before 4.4 an empty array counts as unset: there `set -u` is left out.
 
-set -euo pipefail
+set -eo pipefail
+if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 404)); then set +u; else set -u; fi
 
 # What parse_options fills; a recipe sets its own defaults after sourcing this file.
 stage=0         # the first stage to run
@@ -27,12 +28,13 @@ data_dirs=()    # directories of --data
 overrides=()    # Hydra overrides for svt
 help_message="" # the recipe's own part of --help
 export SVT_RECIPE=yes # whose next command the recipe runs itself
+no_setup=""     # of --no-setup: yes
 nj=$(getconf _NPROCESSORS_ONLN || echo 1) # parallel jobs
 
 # What a recipe may set besides.
 takes_data=yes    # empty: the recipe has no use for --data
-own_options=()    # options of its own, "--name VALUE: what it is", or "--name: what it does" where there is no value
-declare -A own=() # their values by name without dashes; yes for one without a value
+own_options=()    # options of its own, "--name VALUE: what it is", or "--name: what it does" where there is no value,
+                  # with their values in own_name; yes for one without a value
 marks_dir=""      # folder of the marks of finished stages; empty: exp_dir
 
 _current_stage="" # the one between stage_begin and stage_done
@@ -44,24 +46,35 @@ die() {
     exit 1
 }
 
-if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 404)); then
-    die "needs bash 4.4 or newer, this is $BASH_VERSION (macOS: brew install bash, then run it with that bash)"
-fi
+# append ARRAY WORD...: to the array of that name.
+append() {
+    [[ "$1" =~ ^[a-z_]+$ ]] || die "'$1' is no name of an array"
+    eval "$1+=(\"\${@:2}\")"
+}
+
+# _own NAME, set_own NAME VALUE: the value of an option by its name without leading dashes.
+_own() {
+    local variable=own_${1//-/_}
+    printf '%s\n' "${!variable:-}"
+}
+set_own() { printf -v "own_${1//-/_}" %s "$2"; }
 
 # ---- options ------------------------------------------------------------------------------------------------------
 
 # Every option as it is declared, a line each: the recipe's own, then those that all share.
 _list_options() {
-    local declared name
+    local declared name value
     for declared in "${own_options[@]}"; do
         name=${declared%%[: ]*}
-        echo "$declared (${own[${name#--}]:-none})"
+        value=$(_own "${name#--}")
+        echo "$declared (${value:-none})"
     done
     echo "--stage N: begin with stage N ($stage)"
     echo "--stop-stage N: end after stage N ($stop_stage)"
     [[ -z "$takes_data" ]] || echo "--data DIR: a data directory; may be given several times (${data_dirs[*]:-none})"
     echo "--exp-dir DIR: where results go (${exp_dir:-none})"
     echo "--nj N: parallel jobs ($nj)"
+    echo "--no-setup: take the svt on PATH, and install nothing (${no_setup:-no})"
     echo "--help: this text"
 }
 
@@ -85,7 +98,55 @@ _print_help() {
 
 Everything else is a Hydra override for svt: key=value, +key=value, ~key.
 A stage that is finished and whose inputs are unchanged is skipped.
+
+The environment: --no-setup takes the svt on PATH; SVT_VENV=DIR the environment there, of conda or your own, if it has
+svtoolkit. Else a recipe of a clone makes .venv in it, and one from 'svt recipe' takes the environment of that svt.
 EOF
+}
+
+# ---- the environment ----------------------------------------------------------------------------------------------
+
+# use_environment [EXTRAS]: puts the svt that the stages call first on PATH. Installs into no environment but those that
+# scripts/setup.sh has made.
+use_environment() {
+    local venv=${SVT_VENV:-$root/.venv} svt
+    if [[ -n "$no_setup" ]]; then
+        svt=$(command -v svt) || die "--no-setup: there is no svt on PATH; activate an environment that has svtoolkit," \
+            "or leave out --no-setup"
+        echo "svt: $svt (--no-setup)"
+    elif [[ -z "${SVT_VENV:-}" && -f "$recipe/environment" ]]; then
+        svt=$(<"$recipe/environment")
+        [[ -x "$svt/svt" || -x "$svt/svt.exe" ]] || die "$svt holds no svt any more: name another environment with" \
+            "SVT_VENV=DIR, or activate one and give --no-setup"
+        export PATH="$svt:$PATH"
+    elif _is_foreign "$venv" || [[ ! -f "$root/scripts/setup.sh" ]]; then
+        "$venv/bin/python" -c "import svtoolkit" 2>/dev/null || die "SVT_VENV=$venv has no svtoolkit, and was not made by" \
+            "scripts/setup.sh, so that nothing is installed into it; install it with $(_pip_command "$venv" "${1:-}")"
+        PATH=$(cd -- "$venv/bin" && pwd):$PATH
+        export PATH
+    else
+        bash "$root/scripts/setup.sh" ${1:+--extras "$1"}
+        # shellcheck source=/dev/null
+        . "$venv/bin/activate"
+    fi
+}
+
+# require_module MODULE EXTRA: a Python package that a stage needs beside the others; installed where that is allowed.
+require_module() {
+    if python -c "import $1" 2>/dev/null; then return; fi
+    if [[ -n "$no_setup" || ! -f "$root/scripts/setup.sh" ]] || _is_foreign "${SVT_VENV:-}"; then
+        die "this stage needs the Python package $1; install it: $(command -v python) -m pip install $1"
+    fi
+    bash "$root/scripts/setup.sh" --extras "$2"
+}
+
+# An environment that is there and that scripts/setup.sh has not made.
+_is_foreign() { [[ -n "${SVT_VENV:-}" && -x "$1/bin/python" && ! -e "$1/.svt-stamp" ]]; }
+
+_pip_command() { # _pip_command ENVIRONMENT EXTRAS
+    local package=$root
+    [[ -f "$root/pyproject.toml" ]] || package=speaker-svtoolkit
+    printf '%q -m pip install %q' "$1/bin/python" "$package${2:+[$2]}"
 }
 
 # --stop_stage is --stop-stage, as in the recipes of other toolkits; the value stays as it is.
@@ -147,6 +208,7 @@ _take_option() { # _take_option OPTION VALUE; its caller's `given` tells whether
     case $1 in
         --stage) stage=$(whole_number "$1" "$2" 0) || exit ;;
         --stop-stage) stop_stage=$(whole_number "$1" "$2" 0) || exit ;;
+        --no-setup) no_setup=$2 ;;
         --nj) nj=$(whole_number "$1" "$2" 1) || exit ;;
         *)
             [[ -n "$2" ]] || die "$1 needs a value"
@@ -157,7 +219,7 @@ _take_option() { # _take_option OPTION VALUE; its caller's `given` tells whether
                     given=yes
                     data_dirs+=("$2")
                     ;;
-                *) own[${1#--}]=$2 ;;
+                *) set_own "${1#--}" "$2" ;;
             esac
             ;;
     esac

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from svtoolkit import __version__
 from svtoolkit.config import COMMANDS, REQUIRED
+from svtoolkit.config.commands import DRY_RUN, FLAGS_OF_TRAIN, MULTIRUN
 from svtoolkit.errors import UserError, hide_credentials
 from svtoolkit.system.output import log_to_stdout
 from svtoolkit.system.shell_words import join_words
@@ -23,12 +25,6 @@ from svtoolkit.system.shell_words import join_words
 if TYPE_CHECKING:
     from svtoolkit.composition.keys import Entry
 
-
-MULTIRUN, DRY_RUN = "--multirun", "--dry-run"
-FLAGS_OF_TRAIN = {
-    MULTIRUN: "a run for every combination of values with commas between them, seed=1,2,3",
-    DRY_RUN: "what the run would take: steps, memory, disk, days; nothing is written",
-}
 
 SYSTEM_REFUSALS = {
     errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOENT,
@@ -43,6 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0, 1 (the user can put it right) or 128 + signal; of `svt verify` also 2 (different speakers) and 3 (no threshold).
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        # A terminal of Windows may have no form of a character in a speaker's name.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    if sys.platform == "darwin":  # before torch is imported: what its mps lacks is computed on the CPU
+        os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
     try:
         status = _run(words)
         sys.stdout.flush()
@@ -83,6 +84,12 @@ def _run(words: list[str]) -> int:
         raise UserError(f"svt has no command {name!r}; {hint}")
     if "-h" in rest or "--help" in rest:
         print(_command_help(name, [word for word in rest if word not in ("-h", "--help")]))
+        return 0
+    if name == "completion" and len(rest) == 1 and rest[0].isalpha():
+        # A shell evaluates it whenever it starts: without the second that composing a configuration takes.
+        from svtoolkit.composition.shell_scripts import script_for
+
+        print(script_for(rest[0]), end="")
         return 0
     return _run_command(name, rest)
 

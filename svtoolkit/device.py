@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
 import torch
+from torch import Tensor
 
 from svtoolkit.errors import UserError
 
@@ -13,20 +15,25 @@ PRECISIONS: dict[str, torch.dtype | None] = {"fp32": None, "bf16": torch.bfloat1
 
 
 def choose_device(name: str, key: str = "device") -> torch.device:
-    """auto (CUDA where there is one), cpu, cuda or cuda:N.
+    """auto (CUDA where there is one, else the CPU), cpu, cuda, cuda:N or mps (the GPU of a Mac).
 
     Args:
         key: that a user sets it by, for messages.
 
     Raises:
-        UserError: the name is unknown, or CUDA or a GPU is asked for that is not there.
+        UserError: the name is unknown, or a GPU is asked for that is not there.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    found = re.fullmatch("cpu|cuda(:([0-9]+))?", name)
+    found = re.fullmatch("cpu|mps|cuda(:([0-9]+))?", name)
     if found is None:
-        raise UserError(f"{key} is {name!r}, expected auto, cpu, cuda or cuda:N")
-    if name != "cpu":
+        raise UserError(f"{key} is {name!r}, expected auto, cpu, cuda, cuda:N or mps")
+    if name == "mps" and not torch.backends.mps.is_available():
+        raise UserError(
+            f"{key} is mps, but torch {torch.__version__} sees no GPU of a Mac (Apple silicon or AMD, macOS 12.3 or "
+            f"newer); use {key}=cpu"
+        )
+    if name.startswith("cuda"):
         if not torch.cuda.is_available():
             raise UserError(f"{key} is {name}, but torch {torch.__version__} sees no CUDA device; use {key}=cpu")
         count = torch.cuda.device_count()
@@ -35,6 +42,11 @@ def choose_device(name: str, key: str = "device") -> torch.device:
                 f"{key} is {name}, but torch sees {count} CUDA devices; expected cuda:0 to cuda:{count - 1}"
             )
     return torch.device(name)
+
+
+def leaves_mps_idle(name: str) -> bool:
+    """Whether ``auto`` computes on the CPU of a Mac whose GPU could be asked for: nobody has seen it compute yet."""
+    return name == "auto" and not torch.cuda.is_available() and torch.backends.mps.is_available()
 
 
 def half_precision(device: torch.device) -> str:
@@ -52,6 +64,10 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[Non
     if precision not in PRECISIONS:
         raise UserError(f"precision is {precision!r}, expected one of {', '.join(PRECISIONS)}")
     dtype = PRECISIONS[precision]
+    if device.type == "mps" and dtype is not None:
+        raise UserError(
+            f"precision is {precision}, with which several releases of torch compute wrong gradients on mps; use fp32"
+        )
     if precision == "bf16" and half_precision(device) != "bf16":
         major, minor = torch.cuda.get_device_capability(device)
         raise UserError(
@@ -62,3 +78,34 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[Non
         return torch.autocast(device.type, dtype=dtype, enabled=dtype is not None)
     except RuntimeError as error:
         raise UserError(f"precision is {precision}, which {device} cannot do ({error}); use fp32") from error
+
+
+def send(tensors: Iterable[Tensor], device: torch.device) -> list[Tensor]:
+    """Tensors on another device; to CUDA the copy of pinned ones is asynchronous.
+
+    To mps an asynchronous one may read what is overwritten meanwhile (https://github.com/pytorch/pytorch/issues/139550).
+    """
+    return [tensor.to(device, non_blocking=device.type == "cuda") for tensor in tensors]
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether the memory of a GPU has run out; of mps torch says so in words alone."""
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and str(error).startswith("MPS backend out of memory")
+    )
+
+
+def empty_cache(device: torch.device) -> None:
+    """Give memory of the GPU that no tensor uses back to the system."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    elif device.type == "mps":
+        torch.mps.empty_cache()
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the GPU has done what it was told to."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()

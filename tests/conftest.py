@@ -45,6 +45,7 @@ END_TO_END = {
     "distributed/test_equal_updates.py": 8,
     "reversible/test_chain_distributed.py": 8,
     "test_wheel.py": 8,
+    "test_other_systems.py": 8,
 }
 """Tests of whole commands, recipes and groups of processes -> seconds that they take on a free core."""
 

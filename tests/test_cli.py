@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import logging
 import os
@@ -340,3 +341,11 @@ def test_the_module_runs_as_a_program():
     assert run.returncode == 1
     assert run.stderr == "error: svt train: there is no key 'optim.lrr'; did you mean 'optim.lr'?\n"
     assert svt("--version").stdout == f"svtoolkit {svtoolkit.__version__}\n"
+
+
+def test_what_a_terminal_cannot_show_is_spelled_out(monkeypatch, tmp_path):
+    shown = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
+    monkeypatch.setattr(sys, "stdout", shown)
+    assert main(["train", f"exp_dir={tmp_path}/Žofie-李", "data.train=data", "--cfg", "job"]) == 0
+    shown.flush()
+    assert b"/\x8eofie-\\u674e" in shown.buffer.getvalue()

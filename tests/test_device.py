@@ -55,12 +55,13 @@ def test_a_gpu_beyond_the_last(two_gpus):
 
 
 @pytest.mark.parametrize(
-    "name", ["", "gpu", "CUDA", "mps", "cudax", "cuda:", "cuda:x", "cuda:-1", "cpu:x", "cpu:0:1", " cpu", "cuda:1 "]
+    "name",
+    ["", "gpu", "CUDA", "MPS", "mps:0", "cudax", "cuda:", "cuda:x", "cuda:-1", "cpu:x", "cpu:0:1", " cpu", "cuda:1 "],
 )
 @pytest.mark.parametrize("cuda", ["no_cuda", "two_gpus"])
 def test_unknown_names(request, name, cuda):
     request.getfixturevalue(cuda)
-    assert refusal(name) == f"device is {name!r}, expected auto, cpu, cuda or cuda:N"
+    assert refusal(name) == f"device is {name!r}, expected auto, cpu, cuda, cuda:N or mps"
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,10 @@ OF_SOME_COMMANDS = {
     "svtoolkit.data.validation": "validate",
     "svtoolkit.distributed": "train",
     "svtoolkit.features": "train",  # a model.yaml has them under the same names
+    "svtoolkit.losses.registry": "train memory",
     "svtoolkit.losses.schedule": "train",
     "svtoolkit.memory.strategies.reversible": "train memory",
+    "svtoolkit.optim.by_import_path": "train memory",
     "svtoolkit.planning.memory_prediction": "memory",
     "svtoolkit.planning.micro_batch": "train",
     "svtoolkit.runs.epoch_weights": "average",

@@ -1,4 +1,4 @@
-"""The package as pip installs it: complete without the source tree, conf/ included."""
+"""The package as pip installs it: complete without the source tree, conf/ and recipes included."""
 
 from __future__ import annotations
 
@@ -80,7 +80,12 @@ def test_every_file_is_there_and_nothing_besides(installed):
     files = [p for p in installed.rglob("*") if p.is_file() and "__pycache__" not in p.parts]
     held = {p.relative_to(installed).as_posix() for p in files}
     kept = {p.relative_to(ROOT).as_posix() for p in source}
-    assert {name for name in held if ".dist-info/" not in name and not name.startswith("svtoolkit/conf/")} == kept
+    brought = ("svtoolkit/conf/", "svtoolkit/recipes/")
+    assert {name for name in held if ".dist-info/" not in name and not name.startswith(brought)} == kept
+    recipes = {f"recipes/{p.parent.name}/{p.name}" for p in (ROOT / "recipes").glob("*/*") if p.is_file()}
+    assert {name.removeprefix("svtoolkit/") for name in held if name.startswith("svtoolkit/recipes/")} == {
+        *recipes, "recipes/stages.sh"
+    }  # fmt: skip
     assert "svtoolkit/reporting/report.html.jinja" in held
     assert "svtoolkit/py.typed" in held
     assert {name.split("/")[0] for name in held if ".dist-info/" not in name} == {"svtoolkit"}
@@ -108,6 +113,22 @@ def test_help_of_every_command(run, command):
     found = run("-m", "svtoolkit.cli", command, "--help")
     assert found.returncode == 0, found.stderr
     assert found.stdout.startswith(f"svt {command}: ")
+
+
+def test_a_recipe_is_copied_and_runs_with_the_environment_that_it_came_from(run, tmp_path):
+    found = run("-m", "svtoolkit.cli", "recipe", "mini")
+    assert found.returncode == 0, found.stderr
+    folder = tmp_path / "svtoolkit-mini"
+    assert os.access(folder / "run.sh", os.X_OK)
+    assert (folder / "stages.sh").read_bytes() == (ROOT / "scripts" / "stages.sh").read_bytes()
+    (tmp_path / "svt").write_text('#!/bin/sh\necho "svt $*"\nexit 3\n')
+    (tmp_path / "svt").chmod(0o755)
+    (folder / "environment").write_text(f"{tmp_path}\n")
+    done = subprocess.run(["bash", folder / "run.sh", "--nj", "1"], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == (
+        f"svt prepare --corpus synthetic --out {folder}/exp/synthetic/data --eval-speakers 12 --jobs 1"
+    )
+    assert done.returncode == 3
 
 
 def test_a_mistyped_key(run):

@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
 # From speech to an equal error rate on two CPU cores. See README.md beside this file.
-set -euo pipefail
+set -eo pipefail
 
 recipe=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd -- "$recipe/../.." && pwd)
-. "$root/scripts/stages.sh"
+stages="$recipe/stages.sh" # where `svt recipe` puts it
+[[ -f "$stages" ]] || stages="$root/scripts/stages.sh"
+# shellcheck source=scripts/stages.sh
+. "$stages"
 # shellcheck source=recipes/mini/inputs.sh
 . "$recipe/inputs.sh"
 
 stop_stage=6
 exp_dir="$recipe/exp/synthetic"
-own_options=("--features: compute the filter bank once, and train and embed from it") own=([features]=no)
+own_options=("--features: compute the filter bank once, and train and embed from it") own_features=no
 help_message="Trains a small speaker-verification network and prints its equal error rate.
 
 Without --data, a corpus of synthetic speakers is made: nothing is downloaded. With --data DIR, DIR/train and DIR/eval
@@ -29,14 +32,12 @@ data_root=() experiment=(experiment=mini)
 for override in "${overrides[@]}"; do
     case $override in
         prepare.* | average.* | embed.* | score.* | evaluate.* | report.*)
-            declare -n of_command=${override%%.*}
-            of_command+=("${override#*.}")
-            unset -n of_command
+            append "${override%%.*}" "${override#*.}"
             ;;
         data.root=*) data_root=(--root "${override#*=}") ;; # prepared directories hold absolute paths
         experiment=*) experiment=("$override") ;;
         features.format=* | features.per_archive=* | features.max_bad=*)
-            [[ "${own[features]}" != no ]] || die "$override is of 'svt features': give --features, too"
+            [[ "$own_features" != no ]] || die "$override is of 'svt features': give --features, too"
             of_features+=("${override#features.}")
             ;;
         features[.=]*) of_features+=("$override") train+=("$override") ;;
@@ -44,13 +45,12 @@ for override in "${overrides[@]}"; do
     esac
 done
 
-bash "$root/scripts/setup.sh" --extras demo
-. "${SVT_VENV:-$root/.venv}/bin/activate"
+use_environment demo
 
 data="$exp_dir/data"
 speech=$data table=wav.scp
 model="$exp_dir/model"
-if [[ "${own[features]}" != no ]]; then # what changes waveforms is left out
+if [[ "$own_features" != no ]]; then # what changes waveforms is left out
     speech="$exp_dir/features" table=feats.scp
     train=(data.source=features "data.speeds=[1.0]" augment.dither=0 "${train[@]}")
 fi
@@ -74,7 +74,7 @@ for directory in "${data_dirs[@]}"; do inputs+=("$directory/train" "$directory/e
 if stage_wanted 1 && ! stage_fresh 1 "${inputs[@]}"; then
     stage_begin 1 "prepare and validate data"
     if ((${#data_dirs[@]})); then
-        sources=$(printf ",'%s'" "${data_dirs[@]/%//train}")
+        sources=$(printf ",'%s/train'" "${data_dirs[@]}")
         svt prepare --corpus kaldi --source "[${sources:1}]" --out "$data/train" --jobs "$nj" "${data_root[@]}" "${prepare[@]}"
         for index in "${!data_dirs[@]}"; do
             svt prepare --corpus kaldi --source "${data_dirs[index]}/eval" --out "$data/${evaluations[index]}" \
@@ -94,7 +94,7 @@ if stage_wanted 1 && ! stage_fresh 1 "${inputs[@]}"; then
 fi
 
 # ---- with --features: compute them, once for all epochs ----
-if [[ "${own[features]}" != no ]] && stage_wanted 1; then
+if [[ "$own_features" != no ]] && stage_wanted 1; then
     for part in "${evaluations[@]}" train; do
         inputs=("$data/$part"/{wav.scp,utt2spk} "${of_features[@]}")
         if [[ ! -f "$speech/$part/feats.scp" ]] || ! part_fresh "1.features-$part" "${inputs[@]}"; then

@@ -9,17 +9,15 @@ unpacked=()                                                           # corpora 
 # Distributes the overrides: train and lm for svt train, an array for each other command.
 sort_overrides() {
     local override of_both=()
-    experiment="" lm_experiment=voxceleb_lm fine_tuned=yes model=${own[model]}
+    experiment="" lm_experiment=voxceleb_lm fine_tuned=yes model=$own_model
     archives=() prepare=() convert=() shard=() validate=() average=() lm_average=() embed=() score=() evaluate=() report=()
     train=() lm=() of_features=()
-    [[ "${own[no-lm]}" == no ]] || fine_tuned=""
+    [[ "$own_no_lm" == no ]] || fine_tuned=""
     for override in "${overrides[@]}"; do
         case $override in
             archives.* | prepare.* | convert.* | shard.* | validate.* | average.* | embed.* | score.* | evaluate.* | \
                 report.*)
-                local -n of_command=${override%%.*}
-                of_command+=("${override#*.}")
-                unset -n of_command
+                append "${override%%.*}" "${override#*.}"
                 ;;
             model=*) model=${override#*=} ;;
             experiment=*) experiment=${override#*=} ;;
@@ -34,7 +32,7 @@ sort_overrides() {
                 of_both+=("$override")
                 ;;
             features.format=* | features.per_archive=* | features.max_bad=*)
-                [[ "${own[features]}" != no ]] || die "$override is of 'svt features': give --features, too"
+                [[ "$own_features" != no ]] || die "$override is of 'svt features': give --features, too"
                 of_features+=("${override#features.}")
                 ;;
             features[.=]*) of_features+=("$override") train+=("$override") ;;
@@ -43,7 +41,7 @@ sort_overrides() {
     done
     choose_size
     local augmentation=(--augment.noise "$data/musan" --augment.reverberation "$data/rirs")
-    if [[ "${own[features]}" != no ]]; then # what changes waveforms is left out
+    if [[ "$own_features" != no ]]; then # what changes waveforms is left out
         augmentation=(augment.dither=0)
         train=("data.speeds=[1.0]" "${train[@]}")
     fi
@@ -59,9 +57,9 @@ sort_overrides() {
 # Of a rehearsal (--limit-speakers N): its own folder below --data-dir, and as many held-out speakers and closest
 # speakers of the cohort as N has.
 choose_size() {
-    data=${own[data-dir]} corpora_dir=${own[data-dir]}/corpora limit="" limited=() top_n=600 held_out=20
-    [[ -n "${own[limit-speakers]:-}" ]] || return 0
-    limit=$(whole_number --limit-speakers "${own[limit-speakers]}" 4) || exit
+    data=$own_data_dir corpora_dir=$own_data_dir/corpora limit="" limited=() top_n=600 held_out=20
+    [[ -n "${own_limit_speakers:-}" ]] || return 0
+    limit=$(whole_number --limit-speakers "$own_limit_speakers" 4) || exit
     data+="/of-$limit-speakers" limited=("limit_speakers=$limit")
     ((limit >= top_n)) || top_n=$limit
     ((limit / 5 >= held_out)) || held_out=$((limit / 5 < 2 ? 2 : limit / 5))
@@ -72,14 +70,15 @@ choose_size() {
 # Corpora that are not given are unpacked from the archives, if these are: their names, in unpacked.
 find_corpora() {
     local corpus
-    [[ -z "${own[archives]:-}" || -d "${own[archives]}" ]] || die "--archives ${own[archives]}: there is no such folder"
-    if [[ -n "${own[archives]:-}" ]]; then
+    [[ -z "${own_archives:-}" || -d "$own_archives" ]] || die "--archives $own_archives: there is no such folder"
+    if [[ -n "${own_archives:-}" ]]; then
         for corpus in vox1 vox2 musan rirs; do
-            [[ -z "${own[$corpus]:-}" ]] || continue
-            unpacked+=("$corpus") own[$corpus]="$corpora_dir/$corpus"
+            [[ -z "$(_own "$corpus")" ]] || continue
+            unpacked+=("$corpus")
+            set_own "$corpus" "$corpora_dir/$corpus"
         done
     fi
-    [[ " ${unpacked[*]} " != *" vox1 "* ]] || own[trials]=${own[trials]:-${own[archives]}}
+    [[ " ${unpacked[*]} " != *" vox1 "* ]] || own_trials=${own_trials:-$own_archives}
     require_corpora given
     find_lists
 }
@@ -94,9 +93,11 @@ require_corpora() {
 
 require_corpus() { # require_corpus OPTION WHAT PAGE [given]
     local remedy="download $2 from $3, unpack it and name the folder: --$1 DIR (or that of the archives: --archives DIR)"
-    [[ -n "${own[$1]:-}" ]] || die "--$1 is missing: $remedy"
+    local folder
+    folder=$(_own "$1")
+    [[ -n "$folder" ]] || die "--$1 is missing: $remedy"
     [[ "${4:-}" != given || " ${unpacked[*]} " != *" $1 "* ]] || return 0
-    [[ -d "${own[$1]}" ]] || die "--$1 ${own[$1]}: there is no such folder: $remedy"
+    [[ -d "$folder" ]] || die "--$1 $folder: there is no such folder: $remedy"
 }
 
 # list_folders OPTION...: the folders of these corpora down to the speakers, with the time that each last got or lost an
@@ -105,16 +106,16 @@ list_folders() {
     local option form=(-f '%N %Fm') # BSD
     ! stat -c %Y / >/dev/null 2>&1 || form=(-c '%n %.9Y')
     for option in "$@"; do
-        (CDPATH="" cd -- "${own[$option]}" && find -L . -maxdepth 3 -type d -exec stat -L "${form[@]}" {} +) |
+        (CDPATH="" cd -- "$(_own "$option")" && find -L . -maxdepth 3 -type d -exec stat -L "${form[@]}" {} +) |
             LC_ALL=C sort
     done | _sha256
 }
 
 find_lists() {
-    local folder=${own[trials]:-${own[vox1]}} name file
+    local folder=${own_trials:-$own_vox1} name file
     [[ -d "$folder" ]] || die "--trials $folder: there is no such folder; expected that of the trial lists"
-    if [[ "${own[other-trials]}" != no ]]; then
-        [[ -n "${own[trials]:-}" ]] || die "--other-trials needs --trials DIR, the folder of the lists"
+    if [[ "$own_other_trials" != no ]]; then
+        [[ -n "${own_trials:-}" ]] || die "--other-trials needs --trials DIR, the folder of the lists"
         for file in "$folder"/*.txt "$folder"/*.txt.gz; do [[ ! -f "$file" ]] || lists+=("$file"); done
         ((${#lists[@]})) || die "--trials $folder: holds no .txt or .txt.gz; expected trial lists"
         return
@@ -130,8 +131,12 @@ find_lists() {
 
 # list_of FILE...: as a value of a key that takes a list.
 list_of() {
-    local file listed=""
-    for file in "$@"; do listed+=",'${file//\'/\\\'}'"; done
+    local file escaped listed=""
+    for file in "$@"; do
+        # shellcheck disable=SC2001 # what quotes mean in ${file//...} differs from bash to bash
+        escaped=$(sed "s/'/\\\\'/g" <<<"$file")
+        listed+=",'$escaped'"
+    done
     echo "[${listed:1}]"
 }
 
@@ -141,7 +146,8 @@ list_of() {
 find_evaluations() {
     local name file
     evaluations=()
-    for name in {O,E,H}${limit:+_of_"$limit"_speakers}; do
+    for name in O E H; do
+        name+=${limit:+_of_${limit}_speakers}
         [[ ! -f "$data/vox1/trials_$name" ]] || evaluations+=("$name")
     done
     for file in "$data"/vox1/trials_*; do
@@ -152,8 +158,8 @@ find_evaluations() {
 
 # Data directories to train on and to evaluate, and the table that locates their audio.
 find_speech() {
-    train_set="$data/${own[source]}/vox2" eval_set="$data/vox1" table=wav.scp
-    if [[ "${own[source]}" == shards ]]; then
+    train_set="$data/$own_source/vox2" eval_set="$data/vox1" table=wav.scp
+    if [[ "$own_source" == shards ]]; then
         eval_set="$data/shards/vox1" table=shards.scp
     elif [[ -f "$data/vox2/utt2dur" ]]; then
         train_set="$data/vox2" # no m4a among it: nothing to convert

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # From VoxCeleb2 to equal error rates on VoxCeleb1. See README.md beside this file.
-set -euo pipefail
+set -eo pipefail
 
 recipe=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd -- "$recipe/../.." && pwd)
-. "$root/scripts/stages.sh"
+stages="$recipe/stages.sh" # where `svt recipe` puts it
+[[ -f "$stages" ]] || stages="$root/scripts/stages.sh"
+# shellcheck source=scripts/stages.sh
+. "$stages"
 
 stop_stage=8 takes_data=""
 own_options=(
@@ -23,7 +26,8 @@ own_options=(
     "--devices N: GPUs (with trainer.device=cpu: processes) to train on"
     "--no-lm: leave out the large-margin fine-tuning"
 )
-own=([data-dir]="$recipe/data" [model]=resnet34 [source]=files [features]=no [devices]=1 [no-lm]=no [other-trials]=no)
+own_data_dir="$recipe/data" own_model=resnet34 own_source=files own_features=no own_devices=1 own_no_lm=no
+own_other_trials=no
 help_message="Trains on VoxCeleb2 dev and evaluates on Vox1-O, E and H. Results go to $recipe/exp/MODEL.
 
 stages: 0 unpack the archives, 1 prepare, 2 convert and validate (--features: and compute them), 3 train, 4 average,
@@ -35,8 +39,8 @@ of the filter bank (features.num_bins), too; with the prefix archives. prepare. 
 lm.average. embed. score. evaluate. or report. to that command. experiment=NAME takes the place of voxceleb
 (voxceleb_adamw for DF networks), lm.experiment=NAME that of voxceleb_lm."
 parse_options "$@"
-devices=$(whole_number --devices "${own[devices]}" 1)
-[[ "${own[source]}" == @(files|shards) ]] || die "--source takes files or shards, found '${own[source]}'"
+devices=$(whole_number --devices "$own_devices" 1)
+[[ "$own_source" == files || "$own_source" == shards ]] || die "--source takes files or shards, found '$own_source'"
 # shellcheck source=recipes/voxceleb/inputs.sh
 . "$recipe/inputs.sh"
 
@@ -44,8 +48,7 @@ sort_overrides
 exp_dir=${exp_dir:-$recipe/exp/$model${limit:+-of-$limit-speakers}}
 if stage_wanted 0 || stage_wanted 1; then find_corpora; fi
 
-bash "$root/scripts/setup.sh"
-. "${SVT_VENV:-$root/.venv}/bin/activate"
+use_environment
 
 # A mistake in the overrides shows before hours of conversion.
 if stage_wanted 3; then svt train "${train[@]}" --cfg job >/dev/null; fi
@@ -56,14 +59,14 @@ fi
 
 # ---- stage 0: check and unpack what was downloaded ----
 marks_dir=$corpora_dir
-inputs=("${own[archives]:-}" "${unpacked[@]}" "${limited[@]}" "${archives[@]}")
-if [[ -n "${own[archives]:-}" ]] && stage_wanted 0 && ! stage_fresh 0 "${inputs[@]}"; then
+inputs=("${own_archives:-}" "${unpacked[@]}" "${limited[@]}" "${archives[@]}")
+if [[ -n "${own_archives:-}" ]] && stage_wanted 0 && ! stage_fresh 0 "${inputs[@]}"; then
     stage_begin 0 "check and unpack the archives"
     if ((${#unpacked[@]})); then
-        svt archives "${own[archives]}" --unpack "$corpora_dir" --corpora "$(list_of "${unpacked[@]}")" --jobs "$nj" \
+        svt archives "$own_archives" --unpack "$corpora_dir" --corpora "$(list_of "${unpacked[@]}")" --jobs "$nj" \
             "${limited[@]}" "${archives[@]}"
     else
-        svt archives "${own[archives]}" --jobs "$nj"
+        svt archives "$own_archives" --jobs "$nj"
     fi
     stage_done 0 "${inputs[@]}"
 fi
@@ -71,19 +74,19 @@ if stage_wanted 1; then require_corpora; fi
 
 # ---- stage 1: prepare; all experiments share what stages 1 and 2 make ----
 marks_dir=$data
-inputs=("${own[vox1]:-}" "${own[vox2]:-}" "${own[musan]:-}" "${own[rirs]:-}" "${lists[@]}" "${limited[@]}"
+inputs=("${own_vox1:-}" "${own_vox2:-}" "${own_musan:-}" "${own_rirs:-}" "${lists[@]}" "${limited[@]}"
     "${prepare[@]}")
 if stage_wanted 1; then inputs+=("folders: $(list_folders vox1 vox2 musan rirs)"); fi
 if stage_wanted 1 && ! stage_fresh 1 "${inputs[@]}"; then
     stage_begin 1 "prepare"
-    svt prepare --corpus musan --source "${own[musan]}" --out "$data/musan" --jobs "$nj" "${prepare[@]}"
-    svt prepare --corpus rirs_noises --source "${own[rirs]}" --out "$data/rirs" --jobs "$nj" "${prepare[@]}"
+    svt prepare --corpus musan --source "$own_musan" --out "$data/musan" --jobs "$nj" "${prepare[@]}"
+    svt prepare --corpus rirs_noises --source "$own_rirs" --out "$data/rirs" --jobs "$nj" "${prepare[@]}"
     rm -f "$data"/vox1/trials_*
     other_trials=false
-    [[ "${own[other-trials]}" == no ]] || other_trials=true
-    svt prepare --corpus voxceleb1 --source "${own[vox1]}" --out "$data/vox1" --jobs "$nj" \
+    [[ "$own_other_trials" == no ]] || other_trials=true
+    svt prepare --corpus voxceleb1 --source "$own_vox1" --out "$data/vox1" --jobs "$nj" \
         --trials "$(list_of "${lists[@]}")" --other-trials "$other_trials" "${limited[@]}" "${prepare[@]}"
-    svt prepare --corpus voxceleb2 --source "${own[vox2]}" --part dev --out "$data/vox2" --jobs "$nj" \
+    svt prepare --corpus voxceleb2 --source "$own_vox2" --part dev --out "$data/vox2" --jobs "$nj" \
         "${limited[@]}" "${prepare[@]}"
     for corpus in musan rirs vox1 vox2; do
         require_file "$data/$corpus/utt2spk" "the list of $corpus"
@@ -97,12 +100,12 @@ find_evaluations
 find_speech
 
 # ---- stage 2: convert and validate ----
-marks_dir="$data/${own[source]}"
+marks_dir="$data/$own_source"
 inputs=("$data"/vox{1,2}/{wav.scp,utt2spk} "${convert[@]}" "${shard[@]}" "${validate[@]}")
 if stage_wanted 2 && ! stage_fresh 2 "${inputs[@]}"; then
-    stage_begin 2 "convert to ${own[source]} and validate"
-    [[ -f "$data/vox2/utt2dur" ]] || python -c "import av" 2>/dev/null || bash "$root/scripts/setup.sh" --extras voxceleb
-    if [[ "${own[source]}" == shards ]]; then
+    stage_begin 2 "convert to $own_source and validate"
+    [[ -f "$data/vox2/utt2dur" ]] || require_module av voxceleb
+    if [[ "$own_source" == shards ]]; then
         for corpus in vox1 vox2; do
             svt shard --data "$data/$corpus" --out "$data/shards/$corpus" --jobs "$nj" "${shard[@]}"
         done
@@ -119,16 +122,16 @@ if stage_wanted 2 && ! stage_fresh 2 "${inputs[@]}"; then
     svt validate "$eval_set" --against "$train_set" --jobs "$nj" "${validate[@]}"
     stage_done 2 "${inputs[@]}"
 fi
-if [[ "${own[features]}" != no ]]; then
+if [[ "$own_features" != no ]]; then
     marks_dir="$data/features"
     if stage_wanted 2; then compute_features; fi
     train_set="$data/features/vox2" eval_set="$data/features/vox1" table=feats.scp
-    own[source]=features
+    own_source=features
 fi
 marks_dir=""
 
 # ---- stage 3: train ----
-on_speech=(--data.train "$train_set" "data.source=${own[source]}")
+on_speech=(--data.train "$train_set" "data.source=$own_source")
 inputs=("$train_set/$table" "$train_set/utt2spk" "$data"/{musan,rirs}/wav.scp "${train[@]}")
 if stage_wanted 3 && ! stage_fresh 3 "${inputs[@]}"; then
     stage_begin 3 "train"
@@ -161,7 +164,8 @@ fi
 
 # ---- stage 6: embed VoxCeleb1 and the cohort, which is the training set ----
 systems=("$exp_dir" ${fine_tuned:+"$exp_dir/lm"})
-models=("${systems[@]/%//model/model.safetensors}")
+models=()
+for system in "${systems[@]}"; do models+=("$system/model/model.safetensors"); done
 inputs=("${models[@]}" "$train_set/$table" "$eval_set/$table" "${embed[@]}")
 if stage_wanted 6 && ! stage_fresh 6 "${inputs[@]}"; then
     stage_begin 6 "embed evaluation and cohort"
@@ -184,7 +188,8 @@ if stage_wanted 6 && ! stage_fresh 6 "${inputs[@]}"; then
 fi
 
 # ---- stage 7: score and evaluate ----
-inputs=("${models[@]}" "${systems[@]/%//embeddings/vox1.scp}" "${systems[@]/%//embeddings/vox2.scp}")
+inputs=("${models[@]}")
+for system in "${systems[@]}"; do inputs+=("$system/embeddings/vox1.scp" "$system/embeddings/vox2.scp"); done
 inputs+=("${score[@]}" "${evaluate[@]}")
 results=()
 for evaluation in "${evaluations[@]}"; do

@@ -19,6 +19,7 @@ from svtoolkit.audio.m4a import DecodedAudio, is_left_to_ffmpeg
 from svtoolkit.audio.shards.location import is_there, parse_location
 from svtoolkit.audio.shards.reader import open_member
 from svtoolkit.errors import UserError
+from svtoolkit.system.foreign_path import remedy_of_windows_path
 from svtoolkit.system.regular_file import check_regular
 from svtoolkit.system.threads import map_in_order
 
@@ -346,5 +347,6 @@ def _check_header(path: str | Path, stream: soundfile.SoundFile, size: int) -> N
 
 def _unreadable(path: str | Path, error: Exception) -> UserError:
     if not is_there(path):
-        return UserError(f"{path}: there is no such file; check the path and the root of relative paths")
+        remedy = remedy_of_windows_path(path) or "check the path and the root of relative paths"
+        return UserError(f"{path}: there is no such file; {remedy}")
     return UserError(f"{path}: cannot be read as audio ({error}); re-create the file or drop it from the list")

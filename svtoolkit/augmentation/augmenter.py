@@ -11,6 +11,7 @@ from torch import Tensor
 
 from svtoolkit.augmentation.change import Change, Parameters
 from svtoolkit.augmentation.draws import pick
+from svtoolkit.device import send
 
 ROWS_AT_ONCE = 16
 """Rows of a batch that are transformed at once: bounds the memory to about 20 MB for crops of 2 s, which a CPU finds in
@@ -24,9 +25,9 @@ class ChangedRows(NamedTuple):
     parameters: Mapping[str, Tensor]
 
     def to(self, device: torch.device) -> ChangedRows:
-        """The same on another device; the copy of pinned tensors is asynchronous."""
-        parameters = {name: values.to(device, non_blocking=True) for name, values in self.parameters.items()}
-        return ChangedRows(self.rows.to(device, non_blocking=True), parameters)
+        """The same on another device; see ``send``."""
+        rows, *values = send([self.rows, *self.parameters.values()], device)
+        return ChangedRows(rows, dict(zip(self.parameters, values, strict=True)))
 
 
 class Augmenter:
@@ -124,7 +125,7 @@ def collate_changes(crops: Sequence[Mapping[str, Parameters]]) -> dict[str, Chan
 def _stack(values: Sequence[Any]) -> Tensor:
     """Numbers as (rows,), arrays as (rows, longest), filled up with zeros."""
     if not isinstance(values[0], np.ndarray):
-        return torch.tensor(values)
+        return torch.tensor(values, dtype=torch.float32 if isinstance(values[0], float) else None)
     padded = torch.zeros(len(values), max(map(len, values)))
     for row, array in zip(padded, values, strict=True):
         row[: len(array)] = torch.from_numpy(array)

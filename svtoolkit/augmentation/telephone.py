@@ -80,7 +80,7 @@ def _transmit(narrow: Tensor, laws: Tensor) -> Tensor:
 
 @lru_cache(maxsize=16)
 def _kernel(sample_rate: int, device: torch.device) -> Tensor:
-    return torch.tensor(band_filter(sample_rate), dtype=torch.float32, device=device).unsqueeze(0)
+    return torch.tensor(band_filter(sample_rate), dtype=torch.float32).to(device).unsqueeze(0)
 
 
 @lru_cache(maxsize=16)

@@ -167,7 +167,7 @@ class EmbedConfig:
     )
     channel: int | None = setting(None, CHANNEL)
     resample: bool = setting(False, RESAMPLE)
-    device: str = setting("auto", "auto, cpu or cuda")
+    device: str = setting("auto", "auto (cuda where there is one), cpu, cuda or mps (a Mac's GPU)")
     precision: str = setting("fp32", "fp32, bf16 or fp16 (autocast)")
     threads: int | None = setting(None, "CPU threads of the arithmetic; null: torch's choice")
     batch_seconds: float = setting(
@@ -253,7 +253,7 @@ class VerifyConfig:
     enrol: list[str] = setting([], "audio file of a known speaker; of several the embeddings are averaged")
     test: str | None = setting(None, "audio file to compare with")
     pairs: str | None = setting(None, "file of lines `enrol test`, in place of both; exit status 0: all were compared")
-    device: str = setting("auto", "auto, cpu or cuda")
+    device: str = setting("auto", "auto (cuda where there is one), cpu, cuda or mps (a Mac's GPU)")
     threshold: float | None = setting(None, "decision threshold on the cosine; null: the one stored in the model")
     min_voice: float = setting(0.3, "seconds of voice that every file must have; 0: not checked")
     format: str = setting("text", "text or json (one record a line), on standard output")
@@ -273,7 +273,7 @@ class CalibrateConfig:
     channel: int | None = setting(None, CHANNEL)
     resample: bool = setting(False, RESAMPLE)
     min_voice: float = setting(0.3, "recordings with fewer seconds of voice are left out; 0: none is")
-    device: str = setting("auto", "auto, cpu or cuda")
+    device: str = setting("auto", "auto (cuda where there is one), cpu, cuda or mps (a Mac's GPU)")
     threads: int | None = setting(None, "CPU threads of the arithmetic; null: torch's choice")
 
 
@@ -308,6 +308,29 @@ class ModelsConfig:
     frames: int = setting(200, "frames of an utterance, 10 ms each")
     num_bins: int = setting(80, "bins of the filter bank")
     format: str = setting("table", "table or json, on standard output")
+
+
+@dataclass
+class RecipeConfig:
+    """`svt recipe`: a recipe as a folder of one's own."""
+
+    name: str | None = setting(None, "recipe to copy; null: list them")
+    out: str | None = setting(None, "folder to make; null: ./svtoolkit-NAME")
+
+
+@dataclass
+class CopyConfig:
+    """`svt copy`: an experiment or a preset as a file of one's own."""
+
+    name: str | None = setting(None, "experiment or option of a group, as experiment/mini, optim/sgd; null: list them")
+    out: str | None = setting(None, "file to write, ending with .yaml; null: standard output")
+
+
+@dataclass
+class CompletionConfig:
+    """`svt completion`: what completes words after svt when Tab is pressed."""
+
+    shell: str = setting(REQUIRED, "bash, zsh or fish")
 
 
 @dataclass(frozen=True)
@@ -383,5 +406,21 @@ COMMANDS: dict[str, Command] = {
         ("model", "data"),
         "exp/r34/model data/mine",
     ),
+    "recipe": Command(
+        RecipeConfig, "copy a recipe, from speech to an equal error rate, to run it", ("name", "out"), "mini my_folder"
+    ),
+    "copy": Command(
+        CopyConfig,
+        "copy an experiment or a preset, to change it",
+        ("name", "out"),
+        "experiment/mini mine.yaml",
+    ),
+    "completion": Command(CompletionConfig, "print what completes words on Tab, for your shell", ("shell",), "bash"),
 }
 """What `svt` can do; a command is the module of that name in svtoolkit/commands."""
+
+MULTIRUN, DRY_RUN = "--multirun", "--dry-run"
+FLAGS_OF_TRAIN = {
+    MULTIRUN: "a run for every combination of values with commas between them, seed=1,2,3",
+    DRY_RUN: "what the run would take: steps, memory, disk, days; nothing is written",
+}

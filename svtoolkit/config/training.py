@@ -247,7 +247,7 @@ class TrainerConfig:
         "predicted to hold (CPU: all)",
     )
     precision: str = setting("fp32", "fp32, bf16 (autocast) or fp16 (autocast with loss scaling)")
-    device: str = setting("auto", "auto (cuda where there is one), cpu or cuda")
+    device: str = setting("auto", "auto (cuda where there is one), cpu, cuda or mps (a Mac's GPU)")
     devices: int = setting(1, "GPUs of this machine that share the batch (device=cpu: processes); torchrun: leave at 1")
     sync_batch_norm: bool = setting(False, "BatchNorm over the crops of all devices instead of one's own; CUDA")
     threads: int | None = setting(None, "CPU threads of the arithmetic; null: torch's choice")

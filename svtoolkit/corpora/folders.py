@@ -97,8 +97,8 @@ def files_below(folder: str, seen: set[tuple[int, int]] | None = None) -> Iterat
 
 
 def as_id(path: str) -> str:
-    """A path as an id of a table: white space and ``/`` become ``-``."""
-    return "-".join(path.replace("/", " ").split())
+    r"""A path as an id of a table: white space and ``/`` (of Windows ``\``, too) become ``-``."""
+    return "-".join(path.replace("/", " ").replace(os.sep, " ").split())
 
 
 def make_kaldi_dir(listed: Iterable[Listed], *, jobs: int = 1, measure: Measure | None = None) -> KaldiDir:

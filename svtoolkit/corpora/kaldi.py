@@ -20,6 +20,7 @@ from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.tables import Segment
 from svtoolkit.data.validation import find_trials
 from svtoolkit.errors import UserError
+from svtoolkit.system.foreign_path import remedy_of_windows_path
 
 
 def prepare_kaldi(
@@ -70,8 +71,9 @@ def _read_absolute(folder: Path, root: str | Path | None) -> KaldiDir:
     if missing:
         recording = missing[0]
         listed = kaldi_dir.wav_scp[recording]
-        remedy = "check the paths, or run `svt validate --fix` on the directory"
-        if not os.path.isabs(listed):
+        foreign = remedy_of_windows_path(listed)
+        remedy = foreign or "check the paths, or run `svt validate --fix` on the directory"
+        if foreign is None and not os.path.isabs(listed):
             remedy = (
                 "relative paths were taken from the working directory: give the folder they start from as root=..."
                 if root is None

@@ -18,6 +18,7 @@ from svtoolkit.augmentation.change import Parameters
 from svtoolkit.augmentation.spec_augment import SpecAugment
 from svtoolkit.crops.training_set import TrainingSet
 from svtoolkit.data.audio_survey import explain_samples
+from svtoolkit.device import send
 from svtoolkit.errors import UserError
 from svtoolkit.features.fbank import dither_noise
 
@@ -47,8 +48,8 @@ class CropBatch(NamedTuple):
     bad: Mapping[int, str] = {}
 
     def to(self, device: torch.device) -> CropBatch:
-        """The same on another device; the copy of pinned tensors is asynchronous."""
-        waveforms, labels, masks, entries = (tensor.to(device, non_blocking=True) for tensor in self[:4])
+        """The same on another device; see ``send``."""
+        waveforms, labels, masks, entries = send(self[:4], device)
         changes = {name: rows.to(device) for name, rows in self.changes.items()}
         return CropBatch(waveforms, labels, masks, entries, changes, self.bad)
 

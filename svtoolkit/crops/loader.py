@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Generator
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from svtoolkit.audio.shards.reader import configure_remote, configured_remote
 from svtoolkit.crops.crop import Crop, CropBatch, collate_crops
 from svtoolkit.crops.sampler import BatchSampler
 from svtoolkit.errors import UserError
 from svtoolkit.system.processes import count_cores
 from svtoolkit.system.signals import ignore_terminal_signals
+
+if TYPE_CHECKING:
+    from svtoolkit.audio.shards.remote_cache import RemoteShards
+
+IS_FORKED = sys.platform == "linux" and hasattr(os, "fork")
+"""Whether loader processes are forked; elsewhere they start anew, and get the data set by pickle."""
 
 MOST_WORKERS = 8
 """For one device, where nobody says how many: more read no faster from most disks."""
@@ -43,10 +52,10 @@ def load_crops(
         batch_sampler=sampler,
         collate_fn=collate_crops,
         num_workers=num_workers,
-        worker_init_fn=_initialise_worker,
+        worker_init_fn=partial(_initialise_worker, configured_remote()),
         # Children of this process itself: they look after it, and end when it is killed. Python 3.14 would put a
         # server in between.
-        multiprocessing_context="fork" if num_workers and sys.platform == "linux" else None,
+        multiprocessing_context="fork" if num_workers and IS_FORKED else None,
         prefetch_factor=4 if num_workers else None,
         pin_memory=pin_memory,
         # One of its own: every loader takes a number from it, and a resumed run makes one loader more.
@@ -55,7 +64,8 @@ def load_crops(
     return _with_plain_errors(loader)
 
 
-def _initialise_worker(worker: int) -> None:
+def _initialise_worker(remote: RemoteShards | None, worker: int) -> None:
+    configure_remote(remote)  # which a process that is not forked does not have from its parent
     ignore_terminal_signals()
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from kaldiio.compression_header import GlobalHeader, PerColHeader, kAutomaticMethod
 
 from svtoolkit.errors import UserError
+from svtoolkit.system.positioned_read import open_binary, read_at
 from svtoolkit.system.regular_file import check_regular
 
 FORMATS = ("float32", "float16", "compressed")
@@ -102,7 +103,7 @@ def open_features(location: str | os.PathLike[str], bins: int) -> Iterator[Store
         raise UserError(f"feats.scp: found {os.fspath(location)!r}, expected `archive:offset`; {_REMEDY}")
     check_regular(found[1])
     try:
-        descriptor = os.open(found[1], os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_binary(found[1])
     except OSError as error:
         raise UserError(f"{found[1]}: the archive cannot be opened ({error.strerror}); {_REMEDY}") from error
     try:
@@ -129,7 +130,7 @@ class StoredMatrix:
 
     def __init__(self, descriptor: int, offset: int) -> None:
         self._descriptor = descriptor
-        head = os.pread(descriptor, HEADER_BYTES, offset)
+        head = read_at(descriptor, HEADER_BYTES, offset)
         self._scale: GlobalHeader | None = None
         self._column_scales: PerColHeader | None = None
         kind = head[2:].partition(b" ")[0]
@@ -188,9 +189,9 @@ class StoredMatrix:
         return np.frombuffer(content, np.uint8).reshape(self.columns, count)
 
     def _read(self, count: int, offset: int) -> bytes:
-        content = os.pread(self._descriptor, count, offset)
+        content = read_at(self._descriptor, count, offset)
         while len(content) < count:
-            piece = os.pread(self._descriptor, count - len(content), offset + len(content))
+            piece = read_at(self._descriptor, count - len(content), offset + len(content))
             if not piece:
                 raise ValueError(f"the archive ends {count - len(content)} bytes too early")
             content += piece

@@ -14,6 +14,7 @@ from svtoolkit.data.shard_members import explain_header
 from svtoolkit.data.tables import MISSING_TABLE, Fault, read_table
 from svtoolkit.errors import UserError
 from svtoolkit.system.checksum import hash_file
+from svtoolkit.system.positioned_read import read_at
 from svtoolkit.system.regular_file import check_regular, is_regular
 from svtoolkit.system.threads import map_in_order
 
@@ -135,9 +136,7 @@ def _check_entries(descriptor: int, entries: Mapping[str, tuple[int, ShardLocati
             faults.append(Fault("beyond-shard", where, message, utterance))
             continue
         start = location.offset - BLOCKSIZE
-        problem = explain_header(
-            os.pread(descriptor, BLOCKSIZE, start) if start >= 0 else b"", utterance, location.size
-        )
+        problem = explain_header(read_at(descriptor, BLOCKSIZE, start) if start >= 0 else b"", utterance, location.size)
         if problem is not None:
             message = (
                 f"byte {location.offset} of {location.archive} is not the audio of {utterance!r}: {problem}; the index "

@@ -20,6 +20,7 @@ from svtoolkit.data.shard_verification import verify_shards
 from svtoolkit.data.tables import Fault, Segment, read_table
 from svtoolkit.data.trials import parse_trials
 from svtoolkit.errors import UserError
+from svtoolkit.system.foreign_path import remedy_of_windows_path
 from svtoolkit.system.regular_file import is_regular
 from svtoolkit.system.threads import map_in_order
 
@@ -157,8 +158,9 @@ class AudioChecks:
         where = self.tables.where(self.tables.audio_table, recording)
         path = self.tables.kaldi_dir.audio_path(recording)
         if survey.missing:
-            remedy = "check the path"
-            if not Path(self.tables.kaldi_dir.wav_scp[recording]).is_absolute():
+            listed = self.tables.kaldi_dir.wav_scp[recording]
+            remedy = remedy_of_windows_path(listed) or "check the path"
+            if remedy == "check the path" and not Path(listed).is_absolute():
                 remedy = "the list has a relative path: give the root it is taken from, or check the path"
             yield Fault("missing-audio", where, f"{recording!r}: there is no file {path}; {remedy}", recording)
             return

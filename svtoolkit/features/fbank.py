@@ -200,7 +200,7 @@ class FilterBank(nn.Module):
         if self.options.int16_scale:
             window *= INT16_FULL_SCALE  # instead of the samples: a power of two, which rounds nothing
         for name, table in (("window", window), ("filters", mel_filters(self.options))):
-            tensor = torch.tensor(table, dtype=torch.float32, device=device)
+            tensor = torch.tensor(table, dtype=torch.float32).to(device)  # there may be no float64
             self.register_buffer(name, tensor, persistent=False)
 
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import resource
+import ctypes
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
+
+try:
+    import resource
+except ImportError:  # on Windows
+    resource = None  # type: ignore[assignment]
 
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -23,7 +29,7 @@ def reset_peak(device: torch.device) -> None:
 
 
 def peak_bytes(device: torch.device) -> int:
-    """Highest use since ``reset_peak``, in bytes: tensors on CUDA; on the CPU the whole process, libraries included."""
+    """Highest use since ``reset_peak``, in bytes: tensors on CUDA; else the whole process, libraries included."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     try:
@@ -33,5 +39,34 @@ def peak_bytes(device: torch.device) -> int:
     for line in lines:
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
+    if resource is None:
+        return _peak_working_set(ctypes.WinDLL("kernel32"))
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+class _MemoryCounters(ctypes.Structure):
+    """PROCESS_MEMORY_COUNTERS of psapi.h."""
+
+    _fields_ = (
+        ("cb", ctypes.c_uint32),
+        ("PageFaultCount", ctypes.c_uint32),
+        ("PeakWorkingSetSize", ctypes.c_size_t),
+        ("WorkingSetSize", ctypes.c_size_t),
+        ("QuotaPeakPagedPoolUsage", ctypes.c_size_t),
+        ("QuotaPagedPoolUsage", ctypes.c_size_t),
+        ("QuotaPeakNonPagedPoolUsage", ctypes.c_size_t),
+        ("QuotaNonPagedPoolUsage", ctypes.c_size_t),
+        ("PagefileUsage", ctypes.c_size_t),
+        ("PeakPagefileUsage", ctypes.c_size_t),
+    )
+
+
+def _peak_working_set(kernel32: Any) -> int:
+    """The resident set of Windows; 0 where it does not tell."""
+    counters = _MemoryCounters(cb=ctypes.sizeof(_MemoryCounters))
+    kernel32.GetCurrentProcess.restype = ctypes.c_void_p
+    process = ctypes.c_void_p(kernel32.GetCurrentProcess())
+    if not kernel32.K32GetProcessMemoryInfo(process, ctypes.byref(counters), counters.cb):
+        return 0
+    return int(counters.PeakWorkingSetSize)

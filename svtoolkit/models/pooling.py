@@ -28,17 +28,21 @@ class StatisticsPooling(nn.Module):
 class StretchedStatistics:
     """What ``StatisticsPooling`` makes of a map that comes in stretches of its frames, one after the other.
 
-    Means and squared deviations are merged in float64 (Chan, Golub & LeVeque, 1983), so that no length loses digits.
+    Means and squared deviations are merged in float64 (Chan, Golub & LeVeque, 1983), so that no length loses digits;
+    of mps, which has none, on the CPU.
     """
 
     def __init__(self) -> None:
         self.frames = 0
+        self.device = torch.device("cpu")
         self.mean = torch.zeros(())
         self.squares = torch.zeros(())
 
     def include(self, feature_map: Tensor) -> None:
         """The next frames: (batch, channels, bins, frames), of which there is one or more."""
-        rows = feature_map.flatten(1, 2).double()
+        self.device = feature_map.device
+        rows = feature_map.flatten(1, 2)
+        rows = (rows.cpu() if self.device.type == "mps" else rows).double()
         frames = rows.shape[-1]
         variance, mean = torch.var_mean(rows, dim=-1, correction=0)
         total = self.frames + frames
@@ -50,4 +54,4 @@ class StretchedStatistics:
     def pooled(self) -> Tensor:
         """(batch, 2 * channels * bins), float32."""
         variance = self.squares / max(1, self.frames - 1)
-        return torch.cat([self.mean, torch.sqrt(variance + StatisticsPooling.eps)], dim=1).float()
+        return torch.cat([self.mean, torch.sqrt(variance + StatisticsPooling.eps)], dim=1).float().to(self.device)

@@ -12,10 +12,15 @@ NARROWEST = 16
 def fails_in_channels_last(network: nn.Module, device: torch.device) -> bool:
     """Whether training a network in channels_last may end the process or give wrong gradients.
 
+    On mps BatchNorm gives wrong ones (https://github.com/pytorch/pytorch/issues/175189).
     On the CPU the gradient of a strided 1x1 convolution of few channels is written past the end of its workspace
     (oneDNN 3.12, which torch 2.13 holds; https://github.com/uxlfoundation/oneDNN/issues/6035).
     """
-    return device.type == "cpu" and any(
+    return device.type == "mps" or (device.type == "cpu" and _has_narrow_shortcuts(network))
+
+
+def _has_narrow_shortcuts(network: nn.Module) -> bool:
+    return any(
         set(layer.kernel_size) == {1} and max(layer.stride) > 1 and layer.in_channels // layer.groups < NARROWEST
         for layer in network.modules()
         if isinstance(layer, nn.Conv2d)

@@ -100,6 +100,10 @@ def predict_memory(
             return workers.submit(predict_memory, config, growth=growth).result()
     device = choose_device("cpu" if config.device == "auto" else config.device)
     autocast(device, config.precision)  # refuses an unknown precision before any work
+    if device.type == "mps":
+        raise UserError(
+            "device is mps, whose memory is that of the machine and has no limit to fit into; use device=cpu"
+        )
     mode = nullcontext() if device.type == "cuda" else FakeTensorMode()
     with _fake_world(config, device) as world, mode:
         return _predict(_Step(config, device, world), progress, growth)

@@ -47,22 +47,37 @@ class RandomState:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.cpu = torch.get_rng_state()
-        self.cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        self.device_state = _device_state(device)
 
     def is_consumed(self) -> bool:
         """Whether random numbers were drawn since."""
         now = RandomState(self.device)
-        return _content(now.cpu) != _content(self.cpu) or _content(now.cuda) != _content(self.cuda)
+        return _content(now.cpu) != _content(self.cpu) or _content(now.device_state) != _content(self.device_state)
 
     @contextmanager
     def restored(self) -> Iterator[None]:
         """Context that draws the same numbers again; afterwards the generators continue where they were."""
-        devices = [] if self.cuda is None else [self.device]
-        with torch.random.fork_rng(devices):
-            torch.set_rng_state(self.cpu)
-            if self.cuda is not None:
-                torch.cuda.set_rng_state(self.cuda, self.device)
+        now = RandomState(self.device)
+        self._set()
+        try:
             yield
+        finally:
+            now._set()
+
+    def _set(self) -> None:
+        torch.set_rng_state(self.cpu)
+        if self.device_state is not None and self.device.type == "cuda":
+            torch.cuda.set_rng_state(self.device_state, self.device)
+        elif self.device_state is not None:
+            torch.mps.set_rng_state(self.device_state)
+
+
+def _device_state(device: torch.device) -> Tensor | None:
+    if device.type == "cuda":
+        return torch.cuda.get_rng_state(device)
+    if device.type == "mps" and torch.backends.mps.is_available():  # not in a prediction
+        return torch.mps.get_rng_state()
+    return None
 
 
 def _content(state: Tensor | None) -> bytes:

@@ -15,6 +15,7 @@ from svtoolkit.errors import UserError
 from svtoolkit.runs.full_state import list_states
 from svtoolkit.runs.history import HISTORY, History
 from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.file_lock import delete_lock
 from svtoolkit.system.output import DiscreetFormatter
 from svtoolkit.system.output_folder import hold_alone
 from svtoolkit.system.plain_data import MalformedError, read_yaml, write_yaml
@@ -117,11 +118,14 @@ def _remove_start(exp_dir: Path, missing: Sequence[Path]) -> None:
             history = logs / HISTORY
             if not alone or list_states(exp_dir / CHECKPOINTS) or (history.is_file() and history.stat().st_size):
                 return
-            for path in (exp_dir / CONFIG, exp_dir / CHECKPOINTS, exp_dir / VALIDATION, logs):
+            parts = [exp_dir / CONFIG, exp_dir / CHECKPOINTS, exp_dir / VALIDATION]
+            for path in parts + [path for path in logs.iterdir() if path.name != LOCK]:
                 if path.is_dir():
                     shutil.rmtree(path)
                 else:
                     path.unlink(missing_ok=True)
+            delete_lock(logs / LOCK)
+        logs.rmdir()
     for folder in missing:
         folder.rmdir()
 

@@ -24,6 +24,7 @@ import numpy as np
 from svtoolkit.data.feature_archive import archive_of
 from svtoolkit.data.kaldi_dir import Utterance
 from svtoolkit.scoring.extraction import Embedded, EmbeddingExtractor
+from svtoolkit.system.file_lock import delete_lock
 from svtoolkit.system.output_folder import explain_full_disk, hold_alone
 
 log = logging.getLogger(__name__)
@@ -167,21 +168,28 @@ def resumable_parts(folder: Path, made_of: Mapping[str, object]) -> Iterator[Emb
     busy = f"{folder}: another extraction is writing there; wait for its end or choose another out"
     with explain_full_disk(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with hold_alone(folder / LOCK, busy=busy):
-        others = [path.name for path in folder.iterdir() if path.is_dir() and path.name != digest]
-        if others:
-            log.warning(
-                "%s: holds embeddings of another model, other data or other settings (%s), which are not used",
-                folder, ", ".join(sorted(others)),
-            )  # fmt: skip
-        try:
-            yield EmbeddingParts(folder / digest)
-            shutil.rmtree(folder)
-        finally:
-            if folder.is_dir() and not any(path.is_dir() for path in folder.iterdir()):
-                (folder / LOCK).unlink(missing_ok=True)
-                with suppress(OSError):
-                    folder.rmdir()
+    try:
+        with hold_alone(folder / LOCK, busy=busy):
+            others = [path.name for path in _parts_in(folder) if path.name != digest]
+            if others:
+                log.warning(
+                    "%s: holds embeddings of another model, other data or other settings (%s), which are not used",
+                    folder, ", ".join(sorted(others)),
+                )  # fmt: skip
+            try:
+                yield EmbeddingParts(folder / digest)
+                for path in _parts_in(folder):
+                    shutil.rmtree(path)
+            finally:
+                if not _parts_in(folder):
+                    delete_lock(folder / LOCK)
+    finally:
+        with suppress(OSError):  # it holds parts, or another extraction has begun there
+            folder.rmdir()
+
+
+def _parts_in(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.is_dir()]
 
 
 def digest_of(utterances: Sequence[Utterance]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from svtoolkit.device import autocast
+from svtoolkit.device import autocast, empty_cache, is_out_of_memory
 from svtoolkit.errors import UserError
 from svtoolkit.features import FrontEnd
 from svtoolkit.models.stretches import TimeGeometry, embed_in_stretches, time_geometry
@@ -72,10 +72,10 @@ class BoundedForward:
             with autocast(self.device, self.precision):
                 embeddings = self._embed(features)
             return embeddings.float().cpu().numpy()
-        except torch.OutOfMemoryError:
-            pass  # what the exception holds has to go before the memory is free again
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
+        except RuntimeError as error:  # what it holds has to go before the memory is free again
+            if not is_out_of_memory(error):
+                raise
+        empty_cache(self.device)
         return None
 
     def _embed(self, features: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ class SpeakerModel:
 
         Args:
             folder: as written by ``svt average``.
-            device: auto, cpu or cuda.
+            device: auto, cpu, cuda or mps.
             precision, batch_seconds, batch_size, num_workers, stored: of ``EmbeddingExtractor``.
             channel: channel of multi-channel audio, counted from 0; None: such audio is refused.
             resample: convert audio of another rate instead of refusing it.
@@ -181,7 +181,7 @@ def load_model(
 
     Args:
         folder: as written by ``svt average``.
-        device: auto, cpu or cuda.
+        device: auto, cpu, cuda or mps.
         precision: fp32, bf16 or fp16 (autocast).
         channel: channel of multi-channel audio, counted from 0; None: such audio is refused.
         resample: convert audio of another rate instead of refusing it.

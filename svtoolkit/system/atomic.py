@@ -6,10 +6,15 @@ import errno
 import os
 import secrets
 import shutil
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+
+DELAYS = (0.01, 0.03, 0.1, 0.3, 1.0)
+"""Seconds before further attempts to rename on Windows."""
 
 # Of the file's name, at the front of the temporary one's: what is added must fit the file system's limit too.
 _NAME_LENGTH = 40
@@ -41,7 +46,7 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        os.replace(temporary, target)
+        replace(temporary, target)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         if error.filename is None and error.errno is not None:  # a full disk does not say which file it was
@@ -71,7 +76,7 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         yield temporary
         if target.exists():
             target.rmdir()
-        os.rename(temporary, target)
+        replace(temporary, target)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         if error.errno is None or not str(error.filename).startswith(str(temporary)):
@@ -82,6 +87,20 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     _sync_folder(target.parent)
+
+
+def replace(source: Path, target: Path) -> None:
+    """Rename a file, or a folder to a name that is free, over what is there.
+
+    On Windows, programs that look at every new file (search, virus scanners) keep it open for a moment, and it cannot
+    be renamed meanwhile: it is tried again.
+    """
+    for delay in DELAYS if sys.platform == "win32" else ():
+        try:
+            return os.replace(source, target)
+        except PermissionError:
+            time.sleep(delay)
+    os.replace(source, target)
 
 
 def _name_beside(target: Path) -> Path:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from svtoolkit.system.atomic import open_beside
+from svtoolkit.system.atomic import open_beside, replace
 
 Write = Callable[[str, bytes], None]
 
@@ -58,9 +58,15 @@ def atomic_batch() -> Iterator[Write]:
 def sync_file_systems(paths: Iterable[Path]) -> None:
     """Write everything to the disk that is on the file systems of some files or folders, each of which is there.
 
+    Windows flushes no file system without an administrator's rights: there the files themselves are flushed.
+
     Raises:
         OSError: it could not be written.
     """
+    if not hasattr(os, "sync"):
+        for path in paths:
+            _sync_file(path)
+        return
     asked = set()
     for path in paths:
         device = os.stat(path).st_dev
@@ -75,7 +81,7 @@ def _finish(written: list[tuple[Path, Path]]) -> None:
         if written:
             sync_file_systems(temporary for temporary, _ in written)
         for temporary, target in written:
-            os.replace(temporary, target)
+            replace(temporary, target)
     except OSError as error:
         if error.filename is None and error.errno is not None:
             raise type(error)(error.errno, error.strerror, str(written[0][1])) from error
@@ -83,6 +89,12 @@ def _finish(written: list[tuple[Path, Path]]) -> None:
     finally:
         for temporary, _ in written:
             temporary.unlink(missing_ok=True)
+
+
+def _sync_file(path: Path) -> None:
+    if path.is_file():
+        with path.open("r+b") as stream:
+            os.fsync(stream.fileno())
 
 
 def _sync_file_system(path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 from svtoolkit.config import TrainConfig
 from svtoolkit.crops.sampler import BatchSampler, share_of
 from svtoolkit.crops.training_data import TrainingData
-from svtoolkit.device import autocast, choose_device
+from svtoolkit.device import autocast, choose_device, synchronize
 from svtoolkit.models.front_ends import front_end_of
 from svtoolkit.planning.assembly import build_trainable
 from svtoolkit.planning.run_forecast import GPU_BYTES, GPU_RATE, SECONDS_A_DAY, RunForecast, forecast_run
@@ -107,7 +107,6 @@ def _measure_rate(config: TrainConfig, data: TrainingData, forecast: RunForecast
     while len(times) < PASSES or sum(times) < SECONDS:
         begin = time.perf_counter()
         try_pass(step, front_end.num_samples(config.data.crop_frames), crops)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        synchronize(device)
         times.append(time.perf_counter() - begin)
     return forecast.operations * crops / min(times)

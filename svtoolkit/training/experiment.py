@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from svtoolkit.config import TrainConfig
@@ -17,7 +16,7 @@ from svtoolkit.crops.crop import CropBatch
 from svtoolkit.crops.loader import load_crops, workers_of
 from svtoolkit.crops.sampler import BatchSampler, share_of
 from svtoolkit.crops.training_data import TrainingData
-from svtoolkit.device import autocast, choose_device
+from svtoolkit.device import autocast, choose_device, is_out_of_memory
 from svtoolkit.distributed.world import ALONE, World
 from svtoolkit.errors import UserError
 from svtoolkit.models.front_ends import front_end_of
@@ -67,11 +66,17 @@ def train(config: TrainConfig, world: World = ALONE) -> int | None:
         batches = experiment.batches()
         try:
             return loop.run(batches, history)
-        except torch.OutOfMemoryError as error:
-            limit = gpu_memory_bytes(experiment.device)
-            if limit is None:
+        except RuntimeError as error:
+            limit, micro_batch = gpu_memory_bytes(experiment.device), experiment.sampler.micro_batch
+            if is_out_of_memory(error) and experiment.device.type == "mps":
+                raise UserError(
+                    f"the memory of mps ran out after step {loop.finished_steps}, with {micro_batch} crops at once; "
+                    "the same command resumes from the newest state; a new run needs less with trainer.micro_batch="
+                    f"{max(1, micro_batch // 2)}"
+                ) from error
+            if limit is None or not is_out_of_memory(error):
                 raise
-            micro_batch, classes = experiment.sampler.micro_batch, experiment.step.head.num_classes
+            classes = experiment.step.head.num_classes
             raise oom_error(config, loop.finished_steps, micro_batch, classes, world, limit) from error
         finally:
             batches.close()

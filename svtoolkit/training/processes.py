@@ -48,7 +48,9 @@ GRACE_SECONDS = 3.0
 
 POLL_SECONDS = 0.05
 
-ELASTIC_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+ELASTIC_SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT") if hasattr(signal, name)
+)
 """That torch takes over when it starts processes."""
 
 
@@ -70,6 +72,8 @@ def device_of(name: str, rank: Rank) -> torch.device:
     device = choose_device(name, "trainer.device")
     if device.type == "cpu":
         return device
+    if device.type == "mps":
+        raise UserError(f"trainer.device is mps, one GPU for {rank.size} processes; use trainer.devices=1")
     if device.index is not None:
         raise UserError(f"trainer.device is {name}, one GPU for {rank.size} processes; expected auto, cuda or cpu")
     if rank.local_size > torch.cuda.device_count():
@@ -83,6 +87,11 @@ def device_of(name: str, rank: Rank) -> torch.device:
 def start_processes(config: TrainConfig) -> int | None:
     """Start one process a device, forward signals to them, and end all where one fails; returns as ``train``."""
     count = config.trainer.devices
+    if not hasattr(os, "setpgid"):
+        raise UserError(
+            f"trainer.devices is {count}, and several processes need Linux or macOS; use trainer.devices=1, or run "
+            "the same in WSL"
+        )
     device = device_of(config.trainer.device, Rank(0, count, 0, count))
     autocast(device, config.trainer.precision)  # refuses what the device cannot do
     for name in ("torch.distributed.elastic.multiprocessing.api", "torch.multiprocessing.spawn"):

@@ -130,6 +130,7 @@ def _random_state() -> dict[str, Any]:
     return {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        **({"mps": torch.mps.get_rng_state()} if torch.backends.mps.is_available() else {}),
         "python": list(random.getstate()[1]),
         "python_gauss": random.getstate()[2],
         "numpy": [
@@ -143,6 +144,8 @@ def _restore_random_state(state: dict[str, Any]) -> None:
     torch.set_rng_state(state["torch"])
     if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(state["cuda"])
+    if "mps" in state and torch.backends.mps.is_available():
+        torch.mps.set_rng_state(state["mps"])
     random.setstate((3, tuple(state["python"]), state.get("python_gauss")))
     kind, keys, position, has_gauss, gauss = state["numpy"]
     np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, gauss))

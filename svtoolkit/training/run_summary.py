@@ -10,6 +10,7 @@ import torch
 from svtoolkit.config import TrainConfig
 from svtoolkit.crops.training_data import TrainingData
 from svtoolkit.crops.training_set import TrainingSet
+from svtoolkit.device import leaves_mps_idle
 from svtoolkit.planning.memory_layout import fails_in_channels_last
 from svtoolkit.training.run_schedule import RunSchedule
 from svtoolkit.training.step import OptimizerStep
@@ -30,7 +31,11 @@ def log_run(
         config.model.name, weights / 1e6, config.model.embedding_dim, strategy,
     )  # fmt: skip
     if config.trainer.channels_last and fails_in_channels_last(step.network, step.device):
-        log.info("trainer.channels_last is left out: on the CPU networks this narrow fail in it (a fault of oneDNN)")
+        reason = "on the CPU networks this narrow fail in it (a fault of oneDNN)"
+        log.info(
+            "trainer.channels_last is left out: %s",
+            reason if step.device.type == "cpu" else "on mps BatchNorm has wrong gradients in it",
+        )
     data.announce()
     devices = f"{step.world.size} devices x " if step.world.size > 1 else ""
     log.info(
@@ -38,6 +43,8 @@ def log_run(
         config.trainer.batch_size, devices, micro_batch, step.accumulation,
         config.trainer.epochs, schedule.steps_per_epoch, schedule.total_steps, config.optim.lr,
     )  # fmt: skip
+    if leaves_mps_idle(config.trainer.device):
+        log.info("this Mac's GPU is not used: trainer.device=mps takes it, in float32; it was never tried there")
     log.info("%s, %s, %d CPU threads", step.device, config.trainer.precision, torch.get_num_threads())
 
 

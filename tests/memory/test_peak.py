@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import resource
 import sys
 from pathlib import Path
@@ -91,3 +92,28 @@ def test_on_cuda_the_allocator_is_asked(monkeypatch):
     reset_peak(gpu)
     assert peak_bytes(gpu) == 4321
     assert calls == [("reset", gpu), ("read", gpu)]
+
+
+@pytest.mark.parametrize(("answers", "expected"), [(1, 123 * 2**30), (0, 0)])
+def test_on_windows_the_peak_of_the_working_set_is_given(monkeypatch, tmp_path, answers, expected):
+    class Kernel32:
+        """Fills the structure of psapi.h: two numbers of 32 bits, then eight of 64."""
+
+        class GetCurrentProcess:
+            restype = ctypes.c_int
+
+            def __new__(cls) -> int:  # type: ignore[misc]
+                return -1
+
+        @staticmethod
+        def K32GetProcessMemoryInfo(process: ctypes.c_void_p, counters: object, size: int) -> int:  # noqa: N802
+            assert (ctypes.c_int64(process.value or 0).value, size) == (-1, 72)
+            if answers:
+                address = ctypes.addressof(counters._obj)  # type: ignore[attr-defined]
+                ctypes.c_uint64.from_address(address + 8).value = 123 * 2**30
+            return answers
+
+    monkeypatch.setattr(peak, "_STATUS", tmp_path / "missing")
+    monkeypatch.setattr(peak, "resource", None)
+    monkeypatch.setattr(ctypes, "WinDLL", lambda name: Kernel32, raising=False)
+    assert peak_bytes(CPU) == expected

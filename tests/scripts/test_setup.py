@@ -162,6 +162,20 @@ def test_another_place_relative_to_the_working_directory(machine: Machine) -> No
     assert len(machine.installs) == 2
 
 
+def test_an_environment_of_conda_is_installed_into_and_loses_nothing(machine: Machine) -> None:
+    conda = machine.elsewhere / "conda"
+    (conda / "conda-meta").mkdir(parents=True)
+    (conda / "bin").mkdir()
+    shutil.copy(machine.python(), conda / "bin" / "python")
+    without_record = conda / "lib" / "python3.11" / "site-packages" / "of_conda-1.dist-info"
+    without_record.mkdir(parents=True)
+    machine.environment["SVT_VENV"] = str(conda)
+    assert "is up to date" not in succeed(machine)
+    assert environments(machine) == 0
+    assert machine.installs[-1].endswith("-e .")
+    assert without_record.is_dir()
+
+
 def test_what_others_put_in_a_folder_is_left_alone(machine: Machine) -> None:
     python = machine.python()
     machine.environment["SVT_VENV"] = str(machine.elsewhere)

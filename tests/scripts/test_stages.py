@@ -81,7 +81,10 @@ def test_help_names_every_option_and_the_recipe(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--stages", "2"], "unknown option '--stages': known are --stage --stop-stage --data --exp-dir --nj --help"),
+        (
+            ["--stages", "2"],
+            "unknown option '--stages': known are --stage --stop-stage --data --exp-dir --nj --no-setup --help",
+        ),
         (["--lr=2"], "unknown option '--lr'"),
         (["--stop_at=2"], "unknown option '--stop_at'"),
         (["-j", "2"], "unknown option '-j'"),

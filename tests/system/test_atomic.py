@@ -323,3 +323,22 @@ def test_a_folder_that_holds_something_is_kept(tmp_path):
         (aside / "file").write_text("new")
     assert names(tmp_path) == ["folder"]
     assert (tmp_path / "folder" / "file").read_text() == "old"
+
+
+def test_on_windows_a_file_that_is_looked_at_is_renamed_a_little_later(tmp_path, monkeypatch):
+    plain, refusals = os.replace, [PermissionError(errno.EACCES, "in use")] * 2
+
+    def refuse(*paths: Path) -> None:
+        if refusals:
+            raise refusals.pop()
+        plain(*paths)
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(PermissionError), atomic_write(tmp_path / "file") as stream:
+        stream.write("elsewhere it is refused for good")
+    refusals[:] = [PermissionError(errno.EACCES, "in use")] * 2
+    monkeypatch.setattr(sys, "platform", "win32")
+    with atomic_write(tmp_path / "file") as stream:
+        stream.write("whole")
+    assert (tmp_path / "file").read_text() == "whole"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

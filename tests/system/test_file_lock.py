@@ -8,9 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
+from other_systems import locks_of_windows
 
 from svtoolkit.system import file_lock
-from svtoolkit.system.file_lock import NoLocksError, hold_lock
+from svtoolkit.system.file_lock import NoLocksError, delete_lock, hold_lock
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="locks of Unix")
 
@@ -18,6 +19,50 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="locks of Unix")
 def hold_and_leave(path: Path) -> None:
     with hold_lock(path):
         assert path.exists()
+
+
+@pytest.fixture
+def on_windows(monkeypatch):
+    monkeypatch.setattr(file_lock, "fcntl", None)
+    monkeypatch.setattr(file_lock, "msvcrt", locks_of_windows())
+    monkeypatch.setattr(file_lock, "POLL_SECONDS", 0.01)
+
+
+@pytest.mark.usefixtures("on_windows")
+def test_on_windows_a_lock_is_held_by_one_and_the_file_keeps_what_it_holds(tmp_path):
+    (tmp_path / "lock").write_text("content")
+    test_a_lock_is_held_by_one(tmp_path)
+    assert (tmp_path / "lock").read_text() == "content"
+
+
+@pytest.mark.usefixtures("on_windows")
+def test_on_windows_a_file_system_without_locks_is_told(tmp_path, monkeypatch):
+    def refuse(*_: int) -> None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))  # what ERROR_INVALID_FUNCTION becomes
+
+    monkeypatch.setattr(file_lock.msvcrt, "locking", refuse)
+    with pytest.raises(NoLocksError) as error, hold_lock(tmp_path / "lock"):
+        pytest.fail("held without a lock")
+    assert error.value.filename == str(tmp_path / "lock")
+
+
+@pytest.mark.parametrize("deletes_open_files", [True, False])
+def test_a_lock_that_is_deleted_is_gone_in_the_end(tmp_path, monkeypatch, deletes_open_files):
+    path, unlink = tmp_path / "lock", Path.unlink
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "it is open in a process")
+
+    with hold_lock(path):
+        if not deletes_open_files:
+            monkeypatch.setattr(Path, "unlink", refuse)
+        delete_lock(path)
+        assert path.exists() is not deletes_open_files
+        monkeypatch.setattr(Path, "unlink", unlink)
+    assert not path.exists()
+    with hold_lock(path):
+        pass
+    assert path.exists(), "asked for once, not for ever"
 
 
 def test_a_lock_is_held_by_one(tmp_path):
@@ -110,6 +155,7 @@ def test_another_refusal_stays_what_it_is(tmp_path, monkeypatch):
 
 def test_a_system_without_locks_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(file_lock, "fcntl", None)
+    monkeypatch.setattr(file_lock, "msvcrt", None)
     with pytest.raises(NoLocksError) as error, hold_lock(tmp_path / "lock"):
         pytest.fail("held without a lock")
     assert error.value.filename == str(tmp_path / "lock")

@@ -312,3 +312,10 @@ def test_alone_where_two_are_expected(monkeypatch, speech, tmp_path):
     with pytest.raises(UserError, match=rf"process 0 of 2 could not reach the others through gloo at 127.0.0.1:{port}"):
         launch(tiny_config(speech, tmp_path / "exp"))
     assert not dist.is_initialized()
+
+
+def test_windows_starts_no_processes(monkeypatch, tmp_path):
+    monkeypatch.delattr(os, "setpgid")
+    with pytest.raises(UserError, match=r"trainer\.devices is 2, and several processes need Linux or macOS"):
+        launch(tiny_config(tmp_path, tmp_path / "exp", trainer__devices=2))
+    assert not (tmp_path / "exp").exists()

@@ -1,6 +1,6 @@
 """Reading utterances out of shards by offset and size, through descriptors that stay open.
 
-Local archives are read with ``pread``, which has no position that threads or forked processes could share. Archives at
+Local archives are read with ``read_at``, so that threads or forked processes share no position. Archives at
 a URL are read through a cache on disk (``RemoteShards``).
 """
 
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from svtoolkit.audio.shards.location import ShardLocation
 from svtoolkit.errors import UserError
+from svtoolkit.system.positioned_read import open_binary, read_at
 from svtoolkit.system.regular_file import check_regular
 
 if TYPE_CHECKING:
@@ -41,6 +42,11 @@ def configure_remote(remote: RemoteShards | None) -> RemoteShards | None:
     global _configured
     before, _configured = _configured, remote
     return before
+
+
+def configured_remote() -> RemoteShards | None:
+    """The cache that URLs are read through in this process."""
+    return _configured
 
 
 def read_member(location: ShardLocation) -> bytes:
@@ -101,7 +107,7 @@ class _OpenArchives:
             # An archive without a name was replaced or deleted since: what has its name now is what the caller means.
             if archive is None or not os.fstat(archive.descriptor).st_nlink:
                 check_regular(path)
-                archive = self._archives[path] = _Archive(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+                archive = self._archives[path] = _Archive(open_binary(path))
             self._archives.move_to_end(path)
             if len(self._archives) > self._capacity:
                 self._archives.popitem(last=False)
@@ -109,7 +115,8 @@ class _OpenArchives:
 
 
 _local = _OpenArchives(OPEN_ARCHIVES)
-os.register_at_fork(after_in_child=_local.renew_lock)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_local.renew_lock)
 
 
 class _MemberStream(io.RawIOBase):
@@ -175,9 +182,9 @@ def _open(location: ShardLocation) -> _Archive:
 def _read_at(archive: _Archive, location: ShardLocation, offset: int, count: int) -> bytes:
     """``count`` bytes from a position of the archive: one call as a rule, more where the system gives less."""
     try:
-        content = os.pread(archive.descriptor, count, offset)
+        content = read_at(archive.descriptor, count, offset)
         while len(content) < count:
-            piece = os.pread(archive.descriptor, count - len(content), offset + len(content))
+            piece = read_at(archive.descriptor, count - len(content), offset + len(content))
             if not piece:
                 raise _too_short(location, offset + len(content) - location.offset)
             content += piece

@@ -8,7 +8,6 @@ is written to ``fetching/`` first, under the lock ``fetching/<name>.lock``. Mean
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
 import os
@@ -21,7 +20,7 @@ from pathlib import Path
 from svtoolkit.audio.shards.remote_source import TransferError, fetch_archive
 from svtoolkit.errors import UserError, hide_credentials
 from svtoolkit.system.checksum import hash_file
-from svtoolkit.system.file_lock import NoLocksError, hold_lock
+from svtoolkit.system.file_lock import NoLocksError, has_shared_locks, hold_lock, release_shared_lock, share_lock
 from svtoolkit.system.output_folder import explain_full_disk
 from svtoolkit.system.regular_file import check_regular
 
@@ -43,7 +42,7 @@ class RemoteShards:
         checksums: URL -> SHA-256 in hexadecimal digits, for archives whose content is to be checked.
 
     Raises:
-        UserError: ``max_bytes`` is below 1.
+        UserError: ``max_bytes`` is below 1; a system without locks that readers share, as Windows.
     """
 
     def __init__(
@@ -51,6 +50,11 @@ class RemoteShards:
     ) -> None:
         if max_bytes < 1:
             raise UserError(f"the cache of remote shards may hold {max_bytes} bytes, expected 1 or more")
+        if not has_shared_locks():
+            raise UserError(
+                f"{cache_dir}: shards at a URL are read through a cache whose readers share locks, and this system has "
+                "none, expected Linux or macOS; copy the data directory with its shards to a disk of this machine"
+            )
         self.cache_dir = Path(cache_dir).absolute()
         self.max_bytes = max_bytes
         self.checksums = dict(checksums or {})
@@ -84,7 +88,7 @@ class RemoteShards:
 
     def unlock(self, descriptor: int) -> None:
         """The archive may be dropped again."""
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        release_shared_lock(descriptor)
 
     def _place(self, url: str) -> Path:
         """Where an archive is kept; content with another checksum is another archive."""
@@ -102,9 +106,9 @@ class RemoteShards:
                     f"{url}: arrived with the SHA-256 {found}, expected {checksum}: it is damaged, or another than the "
                     "checksums were written for; upload it again, or copy its shards.scp and shards.sha256 again"
                 )
-            descriptor = os.open(partial, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(partial, os.O_RDONLY)
             os.fsync(descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            share_lock(descriptor)
             os.replace(partial, archive)
             return descriptor
         finally:
@@ -174,10 +178,10 @@ def _open_shared(archive: Path) -> int | None:
     """A descriptor with a shared lock on an archive of the cache, noted as used; None where it is not there."""
     check_regular(archive)
     try:
-        descriptor = os.open(archive, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(archive, os.O_RDONLY)
     except FileNotFoundError:
         return None
-    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    share_lock(descriptor)
     if not os.fstat(descriptor).st_nlink:  # dropped between the first call and the second
         os.close(descriptor)
         return None

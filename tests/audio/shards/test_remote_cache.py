@@ -25,6 +25,7 @@ from svtoolkit.audio.shards.reader import configure_remote, open_member, read_me
 from svtoolkit.audio.shards.remote_cache import RemoteShards
 from svtoolkit.data.sharding.writer import write_shards
 from svtoolkit.errors import UserError
+from svtoolkit.system import file_lock
 from svtoolkit.system.threads import map_in_order
 
 
@@ -228,7 +229,7 @@ def test_an_archive_thrown_out_between_finding_and_locking_it(server, tmp_path, 
     server.files = {"/a.tar": b"hello"}
     remote = use(RemoteShards(tmp_path / "cache", 100))
     path = fetch(remote, server.url("/a.tar"))
-    plain, calls = remote_cache.fcntl.flock, []
+    plain, calls = file_lock.fcntl.flock, []
 
     def flock(descriptor: int, operation: int) -> None:
         if not calls:
@@ -236,7 +237,7 @@ def test_an_archive_thrown_out_between_finding_and_locking_it(server, tmp_path, 
         calls.append(operation)
         plain(descriptor, operation)
 
-    monkeypatch.setattr(remote_cache.fcntl, "flock", flock)
+    monkeypatch.setattr(file_lock.fcntl, "flock", flock)
     assert read_member(ShardLocation(server.url("/a.tar"), 0, 5)) == b"hello"
     assert server.asked == ["/a.tar", "/a.tar"]
 
@@ -250,3 +251,9 @@ def test_names_in_the_cache_are_plain(server, tmp_path):
     long = RemoteShards(tmp_path / "cache", MIB)._place("s3://bucket/" + "ä" * 500 + ".tar")
     assert len(os.fsencode(long.name)) < 100
     assert long.suffix == ".tar"
+
+
+def test_a_system_without_locks_that_readers_share_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(file_lock, "fcntl", None)
+    with pytest.raises(UserError, match="whose readers share locks, and this system has none, expected Linux or macOS"):
+        RemoteShards(tmp_path, 1)

@@ -15,6 +15,7 @@ from svtoolkit.audio.shards import remote_cache, remote_source
 from svtoolkit.audio.shards.remote_cache import RemoteShards
 from svtoolkit.audio.shards.remote_source import fetch_archive
 from svtoolkit.errors import UserError
+from svtoolkit.system import file_lock
 
 
 @pytest.mark.parametrize(
@@ -211,7 +212,7 @@ def test_a_cache_without_locks(server, tmp_path, monkeypatch):
     def refuse(*_: int) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(remote_cache.fcntl, "flock", refuse)
+    monkeypatch.setattr(file_lock.fcntl, "flock", refuse)
     with pytest.raises(UserError, match=r"cache: the file system has no locks; choose a cache on a local disk"):
         fetch(RemoteShards(tmp_path / "cache", MIB), server.url("/a.tar"))
 
