@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm.contrib.logging import logging_redirect_tqdm
 
 from svtoolkit.config import TrainConfig
 from svtoolkit.crops.crop import CropBatch
@@ -25,6 +24,7 @@ from svtoolkit.models.front_ends import front_end_of
 from svtoolkit.planning.micro_batch import predict_micro_batch
 from svtoolkit.runs.exp_dir import CHECKPOINTS, LOGS, alone_in, check_run, set_aside_after, write_config
 from svtoolkit.runs.full_state import read_states
+from svtoolkit.system.progress import logs_above_bars
 from svtoolkit.training.bad_utterances import BadUtterances
 from svtoolkit.training.fitting import explain_oom_at_start, fit_micro_batch, gpu_memory_bytes, oom_error, try_pass
 from svtoolkit.training.initialisation import read_start, speakers_digest
@@ -55,7 +55,7 @@ def train(config: TrainConfig, world: World = ALONE) -> int | None:
     """
     check_settings(config, world.size)
     logs = Path(config.exp_dir) / LOGS
-    with alone_in(logs) if world.is_first else nullcontext(), logging_redirect_tqdm([logging.getLogger()]):
+    with alone_in(logs) if world.is_first else nullcontext(), logs_above_bars(logging.getLogger()):
         _check_run(config, world)
         with explain_oom_at_start(config):
             experiment = _resume(config, world) or _build(config, world, None)
