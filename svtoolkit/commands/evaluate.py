@@ -17,10 +17,14 @@ from svtoolkit.scoring.evaluation import evaluate_scores, judge_eer
 from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.checksum import hash_file
 from svtoolkit.system.output import say_next
+from svtoolkit.system.progress import show_progress
 
 log = logging.getLogger(__name__)
 
 ENOUGH_ERRORS = 30
+
+BAR_DELAY = 2.0
+"""Seconds before a progress bar is shown."""
 
 
 def run(config: EvaluateConfig, command_line: str) -> int:
@@ -29,10 +33,9 @@ def run(config: EvaluateConfig, command_line: str) -> int:
     settings = read_record(f"{config.scores}.yaml")
     if config.store_threshold is not None:
         _require_plain_cosines(config.scores, settings)
-    result: dict[str, Any] = {
-        "evaluation": config.name or Path(config.scores).resolve().parent.name,
-        "scores": _kind_of_scores(config, settings),
-        **evaluate_scores(
+    draws = config.resamples if config.utt2spk else 0
+    with show_progress("interval", draws, "resample", shown=draws > 0, leave=False, delay=BAR_DELAY) as progress:
+        found = evaluate_scores(
             config.scores,
             trials,
             utt2spk=read_utt2spk(config.utt2spk) if config.utt2spk else None,
@@ -41,7 +44,12 @@ def run(config: EvaluateConfig, command_line: str) -> int:
             seed=config.seed,
             fa_rate=config.fa_rate,
             allow_missing=config.allow_missing,
-        ),
+            progress=progress.update,
+        )
+    result: dict[str, Any] = {
+        "evaluation": config.name or Path(config.scores).resolve().parent.name,
+        "scores": _kind_of_scores(config, settings),
+        **found,
         "trials_sha256": hash_trials(config.trials),
         "trials_file": config.trials,
         "scores_sha256": hash_file(Path(config.scores)),

@@ -64,6 +64,7 @@ def bootstrap_interval(
     resamples: int = 1000,
     confidence: float = 0.95,
     seed: int = 0,
+    progress: Callable[[int], object] | None = None,
 ) -> Interval:
     """Bounds of a metric over resampled speakers; the method and its sources are at the head of this module.
 
@@ -77,6 +78,7 @@ def bootstrap_interval(
         resamples: how often the speakers are drawn; time grows with resamples * trials.
         confidence: share of the resampled values between the bounds.
         seed: the same seed gives the same bounds.
+        progress: called with the number of resamples made since its last call.
 
     Raises:
         UserError: lengths that differ, labels that contradict the speakers, impossible ``resamples`` or
@@ -100,6 +102,8 @@ def bootstrap_interval(
         # trials, two others with a non-target trial) 2 draws of 9 are of use, so the loop ends.
         if target_weights.any() and nontarget_weights.any():
             values.append(metric(ranked.weighted_error_rates(target_weights, nontarget_weights))[0])
+            if progress is not None:
+                progress(1)
     low, high = np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2])
     return Interval(float(low), float(high))
 

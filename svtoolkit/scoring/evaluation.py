@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -72,6 +72,7 @@ def evaluate_scores(
     seed: int,
     fa_rate: float | None = None,
     allow_missing: bool = False,
+    progress: Callable[[int], object] | None = None,
 ) -> dict[str, Any]:
     """Evaluate a score file on its trial list.
 
@@ -80,6 +81,7 @@ def evaluate_scores(
         resamples, confidence, seed: of the bootstrap over speakers; 0 resamples: no interval.
         fa_rate: false-alarm rate of the operating point; None: where misses and false alarms are equally frequent.
         allow_missing: leave out trials without a score, and say how many they are.
+        progress: of the bootstrap: called with the number of resamples made since its last call.
 
     Returns:
         eer, eer_threshold, eer_interval (or None), confidence, min_dcf {prior: cost}, cllr (of the scores taken as
@@ -107,9 +109,10 @@ def evaluate_scores(
     interval = None
     if utt2spk is not None and resamples:
         enrol, test = trial_speakers(kept, utt2spk)
-        interval = list(
-            bootstrap_interval(scores, enrol, test, kept.target, resamples=resamples, confidence=confidence, seed=seed)
+        bounds = bootstrap_interval(
+            scores, enrol, test, kept.target, resamples=resamples, confidence=confidence, seed=seed, progress=progress
         )
+        interval = list(bounds)
     return {
         "eer": eer,
         "eer_threshold": threshold,
