@@ -18,8 +18,8 @@ from svtoolkit.registry import check_settings, defaults
 
 log = logging.getLogger(__name__)
 
-PACKAGES = {"wandb": "wandb", "mlflow": "mlflow"}
-"""Logger -> what it imports and svtoolkit does not install."""
+REMEDIES = {"wandb": "`pip install wandb`", "mlflow": "`pip install mlflow`"}
+"""Logger that needs a package of its name, which svtoolkit does not install -> how it is installed."""
 
 
 def check_loggers(trainer: TrainerConfig) -> None:
@@ -37,11 +37,10 @@ def check_loggers(trainer: TrainerConfig) -> None:
             raise UserError(f"trainer.logger_settings: logger {name} has no settings, found {', '.join(given)}")
         if row.settings is not None:
             check_settings(f"trainer.logger_settings: logger {name}", row.settings, given)
-        package = PACKAGES.get(name)
-        if package is not None and not _is_installed(package):
+        if name in REMEDIES and not _is_installed(name):
             raise UserError(
-                f"trainer.loggers: {name} needs the package {package}, which is not installed here; "
-                f"`pip install {package}`, or leave {name} out"
+                f"trainer.loggers: {name} needs the package {name}, which is not installed here; {REMEDIES[name]}, "
+                f"or leave {name} out"
             )
     for name in trainer.logger_settings:
         if name not in trainer.loggers:
