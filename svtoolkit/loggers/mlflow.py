@@ -8,8 +8,10 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 from svtoolkit.loggers.background import Background
 from svtoolkit.loggers.run_logger import FAILED, FINISHED, STOPPED, LoggedRun, RunLogger, figures
@@ -25,6 +27,9 @@ PARAMS_A_CALL, LONGEST_PARAM = 100, 500
 """Limits of MLflow's servers; newer ones take longer values."""
 
 STATUS = {FINISHED: "FINISHED", STOPPED: "KILLED", FAILED: "FAILED"}
+
+IMPATIENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
+"""Of the calls that a run waits for before its first step."""
 
 LAST_SECONDS = 60.0
 """The end of a run waits so long at most for a server."""
@@ -46,30 +51,20 @@ class MLflowLogger(RunLogger):
         self, run: LoggedRun, *, tracking_uri: str | None, experiment: str | None, run_name: str | None
     ) -> None:
         from mlflow import MlflowClient
-        from mlflow.exceptions import MlflowException
 
         uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
         own_artifacts = None if uri else (run.folder / ARTIFACTS).absolute().as_uri()
         self._client = MlflowClient(uri or f"sqlite:///{(run.folder / STORE).absolute()}")
-        self._run_id = run.stored_id("mlflow")
-        params: set[str] = set()
-        if self._run_id is not None:
-            try:
-                params = set(self._client.get_run(self._run_id).data.params)
-                self._client.update_run(self._run_id, status="RUNNING")
-            except MlflowException as error:
-                log.warning("MLflow does not know the run %s any more (%s): a new one begins", self._run_id, error)
-                self._run_id = None
-        self._is_known = self._run_id is not None
-        if self._run_id is None:
-            wanted = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
-            found = self._client.get_experiment_by_name(wanted)
-            number = found.experiment_id if found else self._client.create_experiment(wanted, own_artifacts)
-            self._run_id = str(self._client.create_run(number, run_name=run_name or run.name).info.run_id)
-            run.store_id("mlflow", self._run_id)
+        with _soon():
+            self._run_id, params = self._find(run.stored_id("mlflow"))
+            self._is_known = self._run_id is not None
+            if self._run_id is None:
+                wanted = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
+                self._run_id = self._create(wanted, run_name or run.name, own_artifacts)
+                run.store_id("mlflow", self._run_id)
+            self._log_params(run.config, params)
         self._last_steps: dict[str, int] = {}
         self._background = Background("mlflow")
-        self._log_params(run.config, params)
         for record in run.records:
             self.log(record)
 
@@ -80,6 +75,27 @@ class MLflowLogger(RunLogger):
     def close(self, outcome: str) -> None:
         self._background.put(lambda: self._client.set_terminated(self._run_id, status=STATUS[outcome]))
         self._background.finish(LAST_SECONDS)
+
+    def _find(self, run_id: str | None) -> tuple[str | None, set[str]]:
+        """A run of that id, running again, and the names of its parameters; None where there is none any more."""
+        from mlflow.exceptions import MlflowException
+
+        if run_id is None:
+            return None, set()
+        try:
+            params = set(self._client.get_run(run_id).data.params)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            log.warning("MLflow does not know the run %s any more: a new one begins", run_id)
+            return None, set()
+        self._client.update_run(run_id, status="RUNNING")
+        return run_id, params
+
+    def _create(self, experiment: str, run_name: str, artifacts: str | None) -> str:
+        found = self._client.get_experiment_by_name(experiment)
+        number = found.experiment_id if found else self._client.create_experiment(experiment, artifacts)
+        return str(self._client.create_run(number, run_name=run_name).info.run_id)
 
     def _log_params(self, config: Mapping[str, Any], known: set[str]) -> None:
         """Those that the run has not: MLflow lets no parameter be changed."""
@@ -102,3 +118,10 @@ class MLflowLogger(RunLogger):
             history = self._client.get_metric_history(self._run_id, key)
             self._last_steps[key] = max((metric.step for metric in history), default=-1)
         return self._last_steps.get(key, -1)
+
+
+@contextmanager
+def _soon() -> Iterator[None]:
+    """Inside the block a server that does not answer is given up after seconds, not minutes, unless told otherwise."""
+    with patch.dict(os.environ, {name: value for name, value in IMPATIENT.items() if name not in os.environ}):
+        yield

@@ -23,7 +23,8 @@ class WandbLogger(RunLogger):
     """A run of Weights & Biases, resumed under the same id.
 
     A server keeps the steps that it has, which a resumed run makes again with the same numbers: those are not sent.
-    Offline every process writes a folder of its own under logs/wandb, and `wandb sync` joins them by their id.
+    Offline every process writes a folder of its own under logs/wandb, with the same id and all records from the first
+    on: some versions of `wandb sync` replace a run by a later folder, and none is missing then.
 
     Args:
         project, entity, group: None: WANDB_PROJECT (or svtoolkit), WANDB_ENTITY, WANDB_RUN_GROUP.
@@ -55,9 +56,8 @@ class WandbLogger(RunLogger):
             run.store_id("wandb", self._run.id)
         self._run.config.update(dict(run.config), allow_val_change=True)
         self._first_step = self._run.step if self._run.resumed else 0
-        if stored is None or self._run.resumed:
-            for record in run.records:
-                self.log(record)
+        for record in run.records:
+            self.log(record)
 
     def log(self, record: Mapping[str, Any]) -> None:
         values, step = figures(record), record.get("step", 0)

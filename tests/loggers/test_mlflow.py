@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from logger_material import epoch_record, install_mlflow, logged_run, step_record
+from logger_material import MlflowException, epoch_record, install_mlflow, logged_run, step_record
 
 from svtoolkit.config import MLflowConfig
 from svtoolkit.loggers import mlflow as module
@@ -76,6 +76,31 @@ def test_a_run_that_the_server_has_lost(tmp_path, server, caplog):
     begin(logged_run(tmp_path, [step_record(1), step_record(2)])).close(FINISHED)
     assert "MLflow does not know the run run0 any more" in caplog.text
     assert server.steps("run1", "step/loss") == [1, 2]
+
+
+def test_a_server_that_is_away_keeps_the_id(tmp_path, server):
+    """What is not there any more and what does not answer are two things."""
+    begin(logged_run(tmp_path)).close(STOPPED)
+
+    def refuse():
+        raise MlflowException("no route to host")
+
+    server.fail = refuse
+    with pytest.raises(MlflowException, match="no route to host"):
+        begin(logged_run(tmp_path, [step_record(1)]))
+    server.fail = lambda: None
+    begin(logged_run(tmp_path, [step_record(1)])).close(FINISHED)
+    assert list(server.runs) == ["run0"]
+
+
+def test_a_run_waits_for_a_server_for_seconds_before_it_begins(tmp_path, server, monkeypatch):
+    logger = begin(logged_run(tmp_path))
+    logger.log(step_record(1))
+    logger.close(FINISHED)
+    assert server.retries == ["2", None]
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "5")
+    begin(logged_run(tmp_path)).close(FINISHED)
+    assert server.retries[2:] == ["5"]
 
 
 def test_a_server_that_stops_answering_is_not_waited_for(tmp_path, server, monkeypatch):

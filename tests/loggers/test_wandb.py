@@ -67,12 +67,12 @@ def test_a_run_that_went_without_gets_all_its_curve(tmp_path, monkeypatch):
     assert list(run["history"]) == [1, 2]
 
 
-def test_offline_parts_hold_their_own_steps(tmp_path, monkeypatch):
+def test_each_offline_part_holds_all_steps(tmp_path, monkeypatch):
     server = install_wandb(monkeypatch)
     begin(logged_run(tmp_path), mode="offline")
     (run,) = server.runs.values()
     begin(logged_run(tmp_path, [step_record(1), step_record(2)]), mode="offline").log(step_record(3))
-    assert list(run["history"]) == [3]
+    assert list(run["history"]) == [1, 2, 3]
 
 
 def test_the_words_of_the_command_have_no_credentials(tmp_path, monkeypatch):

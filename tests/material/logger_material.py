@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -101,17 +102,20 @@ class Param(NamedTuple):
 
 
 class MlflowException(Exception):  # noqa: N818  # MLflow's own name
-    pass
+    def __init__(self, message: str, error_code: str = "INTERNAL_ERROR") -> None:
+        super().__init__(message)
+        self.error_code = error_code
 
 
 @dataclass
 class MlflowServer:
-    """Runs by id, experiments by name; ``fail``: called before each batch is taken."""
+    """Runs by id, experiments by name; ``fail``: called before a run is found and before each batch is taken."""
 
     runs: dict[str, SimpleNamespace] = field(default_factory=dict)
     experiments: dict[str, str] = field(default_factory=dict)
     artifacts: dict[str, str | None] = field(default_factory=dict)
     uris: list[str] = field(default_factory=list)
+    retries: list[str | None] = field(default_factory=list)
     fail: Callable[[], None] = lambda: None
 
     def steps(self, run_id: str, key: str) -> list[int]:
@@ -139,8 +143,9 @@ class MlflowClient:
         return SimpleNamespace(info=SimpleNamespace(run_id=run_id))
 
     def get_run(self, run_id: str) -> Any:
+        self.server.fail()
         if run_id not in self.server.runs:
-            raise MlflowException(f"Run with id={run_id} not found")
+            raise MlflowException(f"Run with id={run_id} not found", "RESOURCE_DOES_NOT_EXIST")
         return SimpleNamespace(data=SimpleNamespace(params=self.server.runs[run_id].params))
 
     def update_run(self, run_id: str, status: str | None = None) -> None:
@@ -154,6 +159,7 @@ class MlflowClient:
 
     def log_batch(self, run_id: str, metrics: Sequence[Metric] = (), params: Sequence[Param] = ()) -> None:
         self.server.fail()
+        self.server.retries.append(os.environ.get("MLFLOW_HTTP_REQUEST_MAX_RETRIES"))
         run = self.server.runs[run_id]
         assert len(params) <= 100
         for param in params:
@@ -167,6 +173,6 @@ def install_mlflow(monkeypatch: pytest.MonkeyPatch) -> MlflowServer:
     install(monkeypatch, "mlflow", MlflowClient=client, __path__=[])
     install(monkeypatch, "mlflow.exceptions", MlflowException=MlflowException)
     install(monkeypatch, "mlflow.entities", Metric=Metric, Param=Param)
-    for name in ("TRACKING_URI", "EXPERIMENT_NAME"):
+    for name in ("TRACKING_URI", "EXPERIMENT_NAME", "HTTP_REQUEST_MAX_RETRIES"):
         monkeypatch.delenv(f"MLFLOW_{name}", raising=False)
     return server
