@@ -31,6 +31,9 @@ STATUS = {FINISHED: "FINISHED", STOPPED: "KILLED", FAILED: "FAILED"}
 IMPATIENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
 """Of the calls that a run waits for before its first step."""
 
+QUIET = {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}
+"""MLflow would print the address of its server, with the password in it."""
+
 LAST_SECONDS = 60.0
 """The end of a run waits so long at most for a server."""
 
@@ -63,6 +66,7 @@ class MLflowLogger(RunLogger):
                 self._run_id = self._create(wanted, run_name or run.name, own_artifacts)
                 run.store_id("mlflow", self._run_id)
             self._log_params(run.config, params)
+        log.info("MLflow: run %s of %s", self._run_id, uri or run.folder / STORE)
         self._last_steps: dict[str, int] = {}
         self._background = Background("mlflow")
         for record in run.records:
@@ -73,7 +77,7 @@ class MLflowLogger(RunLogger):
         self._background.put(lambda: self._send(figures(record), int(record.get("step", 0)), now))
 
     def close(self, outcome: str) -> None:
-        self._background.put(lambda: self._client.set_terminated(self._run_id, status=STATUS[outcome]))
+        self._background.put(lambda: self._end(STATUS[outcome]))
         self._background.finish(LAST_SECONDS)
 
     def _find(self, run_id: str | None) -> tuple[str | None, set[str]]:
@@ -104,6 +108,10 @@ class MLflowLogger(RunLogger):
         params = [Param(key, f"{value}"[:LONGEST_PARAM]) for key, value in flatten(config).items() if key not in known]
         for start in range(0, len(params), PARAMS_A_CALL):
             self._client.log_batch(self._run_id, params=params[start : start + PARAMS_A_CALL])
+
+    def _end(self, status: str) -> None:
+        with patch.dict(os.environ, QUIET):
+            self._client.set_terminated(self._run_id, status=status)
 
     def _send(self, values: Mapping[str, float], step: int, milliseconds: int) -> None:
         from mlflow.entities import Metric

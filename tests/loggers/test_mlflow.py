@@ -11,6 +11,7 @@ from svtoolkit.config import MLflowConfig
 from svtoolkit.loggers import mlflow as module
 from svtoolkit.loggers.mlflow import MLflowLogger
 from svtoolkit.loggers.run_logger import FAILED, FINISHED, STOPPED
+from svtoolkit.system.output import log_to_stdout
 
 
 @pytest.fixture
@@ -39,6 +40,12 @@ def test_a_run_in_the_folder_of_the_logs(tmp_path, server):
     assert [(metric.key, metric.value, metric.step) for metric in run.metrics] == [
         ("step/loss", 1.0, 10), ("step/lr", 0.1, 10), ("epoch/loss", 0.5, 13), ("epoch/validation_eer", 0.25, 13)
     ]  # fmt: skip
+
+
+def test_a_password_is_not_printed(tmp_path, server, capsys):
+    with log_to_stdout():
+        begin(logged_run(tmp_path), tracking_uri="http://me:secret@there").close(FINISHED)
+    assert capsys.readouterr().out == "MLflow: run run0 of http://***@there\n"
 
 
 def test_a_server_of_the_environment_or_of_the_settings(tmp_path, server, monkeypatch):

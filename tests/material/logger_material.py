@@ -152,6 +152,8 @@ class MlflowClient:
         self.server.runs[run_id].status = status
 
     def set_terminated(self, run_id: str, status: str | None = None) -> None:
+        if "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT" not in os.environ:
+            print(f"View run {run_id} at: {self.server.uris[-1]}")
         self.server.runs[run_id].status = status
 
     def get_metric_history(self, run_id: str, key: str) -> list[Metric]:
