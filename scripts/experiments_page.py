@@ -8,12 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from tqdm import tqdm
 
 from svtoolkit import composition
 from svtoolkit.config import TrainConfig
 from svtoolkit.planning.run_forecast import GPU_BYTES, GPU_RATE, SECONDS_A_DAY, RunForecast, forecast_run
 from svtoolkit.system.processes import worker_processes
+from svtoolkit.system.progress import show_progress
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "experiments.md"
 BEGIN, END = "<!-- begin: scripts/experiments_page.py -->", "<!-- end -->"
@@ -83,8 +83,14 @@ def narrow(config: TrainConfig) -> str:
 
 
 def main() -> None:
-    with worker_processes(2, killed="a process was killed, probably because memory ran out") as workers:
-        rows = list(tqdm(workers.map(row, NETWORKS_OF_THE_PAPER), total=len(NETWORKS_OF_THE_PAPER), unit="network"))
+    rows = []
+    with (
+        worker_processes(2, killed="a process was killed, probably because memory ran out") as workers,
+        show_progress("experiments", len(NETWORKS_OF_THE_PAPER), "network") as progress,
+    ):
+        for line in workers.map(row, NETWORKS_OF_THE_PAPER):
+            rows.append(line)
+            progress.update()
     text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     after = rest.partition(END)[2]

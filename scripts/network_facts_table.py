@@ -8,19 +8,22 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from tqdm import tqdm
-
 from svtoolkit.config import ModelsConfig
 from svtoolkit.models.registry import NETWORKS
 from svtoolkit.planning.model_survey import survey_networks
 from svtoolkit.planning.network_facts import STORED
+from svtoolkit.system.progress import show_progress
 
 
 def main() -> None:
     size = ModelsConfig()
     names = list(NETWORKS.rows)
     found = survey_networks(names, frames=size.frames, num_bins=size.num_bins)
-    networks = [asdict(facts) for facts in tqdm(found, total=len(names), unit="network")]
+    networks = []
+    with show_progress("networks", len(names), "network") as progress:
+        for facts in found:
+            networks.append(asdict(facts))
+            progress.update()
     table = {"frames": size.frames, "num_bins": size.num_bins, "networks": networks}
     STORED.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
 

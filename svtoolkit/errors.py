@@ -6,10 +6,15 @@ import re
 
 _CREDENTIALS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/{1,2})[^/\s]+@")
 
+_SIGNED = re.compile(r"(?i)([?&](?:[\w-]*(?:token|signature|credential|secret|password|key|keyid)|sig)=)[^&\s'\"]+")
+"""In the query of a URL: those of S3, GCS and Azure, and what services call theirs."""
+
 
 def hide_credentials(text: str) -> str:
-    """``text`` with ``***`` for the user and password of URLs, also of those that have lost a slash in a path."""
-    return _CREDENTIALS.sub(r"\1***@", text) if "@" in text else text
+    """``text`` with ``***`` for the user and password of URLs, also of those that have lost a slash in a path, and for
+    the keys and signatures of their queries."""
+    text = _CREDENTIALS.sub(r"\1***@", text) if "@" in text else text
+    return _SIGNED.sub(r"\1***", text) if "=" in text else text
 
 
 class UserError(Exception):

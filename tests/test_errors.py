@@ -22,6 +22,9 @@ from svtoolkit.system.output import log_to_stdout
         ("s3://key@bucket and ftp://me:secret@host", "s3://***@bucket and ftp://***@host"),
         ("https://host/me@home", "https://host/me@home"),
         ("file:///home/me@host/a", "file:///home/me@host/a"),
+        ("https://host/a.tar?sig=aB%2F&part=3", "https://host/a.tar?sig=***&part=3"),
+        ("s3: https://h/a?X-Amz-Signature=12ab&X-Amz-Date=5", "s3: https://h/a?X-Amz-Signature=***&X-Amz-Date=5"),
+        ("https://h/a?access_token=12:0:5 in trainer.key=3", "https://h/a?access_token=*** in trainer.key=3"),
         ("a@b, c:d@e, /x:/y", "a@b, c:d@e, /x:/y"),
     ],
 )

@@ -24,6 +24,7 @@ from svtoolkit.crops.training_data import TrainingData
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.errors import UserError
 from svtoolkit.features import FrontEnd
+from svtoolkit.loggers.chosen import check_loggers
 from svtoolkit.losses.registry import LOSSES
 from svtoolkit.models import build_model
 from svtoolkit.models.front_ends import front_end_of
@@ -31,12 +32,13 @@ from svtoolkit.models.registry import NETWORKS
 from svtoolkit.optim import build_optimizer, settings_of
 from svtoolkit.registry import Registry, Row
 from svtoolkit.training.experiment import train
+from svtoolkit.training.run_record import open_record
 
 FILES = [name for name in examples() if name.startswith("svtoolkit/") and ", " not in name]
 ROWS = [name for name in examples() if ", in " in name]
 REGISTRIES = {
     "augmentation": "AUGMENTATIONS", "commands": "COMMANDS", "corpora": "CORPORA", "features": "FRONT_ENDS",
-    "losses": "LOSSES", "models": "NETWORKS", "optim": "OPTIMIZERS",
+    "loggers": "LOGGERS", "losses": "LOSSES", "models": "NETWORKS", "optim": "OPTIMIZERS",
 }  # fmt: skip
 """Folder of svtoolkit -> where its rows stand."""
 ONE_EPOCH = {"trainer__epochs": 1, "data__speeds": [1.0], "validation__speakers": 0}
@@ -80,9 +82,8 @@ def added(tmp_path, monkeypatch) -> Iterator[Callable[[str], object]]:
 
 def _settings(folder: str) -> dict[str, Any]:
     """Dataclasses that a row names, from the file that defines them."""
-    if folder != "augmentation":
-        return {}
-    return vars(importlib.import_module("svtoolkit.augmentation.polarity"))
+    modules = {"augmentation": "polarity", "loggers": "messages"}
+    return vars(importlib.import_module(f"svtoolkit.{folder}.{modules[folder]}")) if folder in modules else {}
 
 
 def learns(exp_dir: Path) -> bool:
@@ -92,7 +93,7 @@ def learns(exp_dir: Path) -> bool:
 
 def test_every_file_and_row_of_the_table_has_an_example():
     assert sorted({name.split("/")[1] for name in FILES}) == [
-        "augmentation", "commands", "corpora", "features", "losses", "models"
+        "augmentation", "commands", "corpora", "features", "loggers", "losses", "models"
     ]  # fmt: skip
     assert {name.rpartition(" ")[2] for name in ROWS} == set(REGISTRIES.values())
     there = {name.partition(",")[0] for name in ROWS if "augmentation" not in name}
@@ -210,6 +211,20 @@ def test_an_augmentation_is_switched_on_by_name(added, speech, tmp_path):
     config.augment.added = {"polarity": {"probabilty": 0.25}}
     with pytest.raises(UserError, match=r"polarity.*'probabilty'.*probability"):
         TrainingData(config)
+
+
+def test_a_logger_is_chosen_by_name(added, speech, tmp_path):
+    added("loggers")
+    config = tiny_config(speech, tmp_path, trainer__loggers=["messages"])
+    config.trainer.logger_settings = {"messages": {"every": 2}}
+    history = open_record(config, resume_step=0)
+    for epoch in (1, 2):
+        history.add({"kind": "epoch", "step": epoch, "epoch": epoch, "validation_eer": 0.25})
+    history.close()
+    assert (tmp_path / "logs" / "messages.txt").read_text() == "epoch 2: EER 0.25\n"
+    config.trainer.logger_settings = {"messages": {"evry": 2}}
+    with pytest.raises(UserError, match="logger messages has no option 'evry'; did you mean 'every'"):
+        check_loggers(config.trainer)
 
 
 def test_a_command(added, speech, capsys):

@@ -6,12 +6,11 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
-from tqdm import tqdm
-
 from svtoolkit.config import ArchivesConfig
 from svtoolkit.corpora.archives import ARCHIVES, verify_archives
 from svtoolkit.corpora.unpacking import Unpacking, find_sources
 from svtoolkit.errors import UserError
+from svtoolkit.system.progress import show_progress
 
 
 def run(config: ArchivesConfig, command_line: str) -> int:
@@ -30,8 +29,8 @@ def run(config: ArchivesConfig, command_line: str) -> int:
             if _check(config, unchecked):
                 return 1
             unpacking.note_checked(Path(config.folder, name) for name in unchecked)
-        with tqdm(total=unpacking.bytes_left, unit="B", unit_scale=True, desc="unpack", dynamic_ncols=True) as bar:
-            unpacking.unpack(left, jobs=config.jobs, progress=bar.update)
+        with show_progress("unpack", unpacking.bytes_left, "B", scaled=True) as progress:
+            unpacking.unpack(left, jobs=config.jobs, progress=progress.update)
     print(f"{config.unpack}: {', '.join(config.corpora)} unpacked")
     return 0
 
@@ -48,8 +47,8 @@ def _check_options(config: ArchivesConfig) -> None:
 def _check(config: ArchivesConfig, names: Collection[str]) -> int:
     folder = Path(config.folder)
     total = sum((folder / name).stat().st_size for name in names if (folder / name).is_file())
-    with tqdm(total=total, unit="B", unit_scale=True, desc="archives", dynamic_ncols=True) as bar:
-        checks = verify_archives(folder, names=names, jobs=config.jobs, progress=bar.update)
+    with show_progress("archives", total, "B", scaled=True) as progress:
+        checks = verify_archives(folder, names=names, jobs=config.jobs, progress=progress.update)
     if not checks:
         known = ", ".join(archive.name for archive in ARCHIVES)
         raise UserError(f"{folder}: holds none of the archives that are known ({known}); name the folder they are in")

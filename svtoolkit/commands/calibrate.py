@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from svtoolkit.checkpoints.released import read_description, write_description
 from svtoolkit.config import CalibrateConfig
@@ -17,6 +16,7 @@ from svtoolkit.errors import UserError
 from svtoolkit.scoring.cosine import EmbeddingTable, unit_vectors
 from svtoolkit.scoring.own_threshold import MOST_RECORDINGS, OwnThreshold, choose_threshold
 from svtoolkit.scoring.speaker_model import SpeakerModel
+from svtoolkit.system.progress import show_progress
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +34,8 @@ def run(config: CalibrateConfig, command_line: str) -> int:
     model = SpeakerModel.load(config.model, device=config.device, channel=config.channel, resample=config.resample)
     kaldi_dir = KaldiDir.read(config.data, config.root)
     utterances = evenly(kaldi_dir, MOST_RECORDINGS)
-    with tqdm(total=len(utterances), unit="utt", desc="calibrate", dynamic_ncols=True) as bar:
-        extraction = model.extractor.extract(utterances, bar.update, min_voice=config.min_voice)
+    with show_progress("calibrate", len(utterances), "utt") as progress:
+        extraction = model.extractor.extract(utterances, progress.update, min_voice=config.min_voice)
     for utterance, reason in extraction.failures.items():
         print(f"left out: {utterance}: {reason}", file=sys.stderr)
     if not extraction.utterances:

@@ -9,7 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from tqdm import tqdm
 
 from svtoolkit import __version__
 from svtoolkit.checkpoints.released import WEIGHTS
@@ -26,6 +25,7 @@ from svtoolkit.scoring.embedding_parts import digest_of, resumable_parts
 from svtoolkit.scoring.speaker_model import SpeakerModel
 from svtoolkit.system.checksum import hash_file
 from svtoolkit.system.output import say_next
+from svtoolkit.system.progress import show_progress
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +52,8 @@ def run(config: EmbedConfig, command_line: str) -> int:
     form = _check_features(config, model) if source == "features" else None
     utterances = KaldiDir.read(config.data, config.root, source).utterances()
     with resumable_parts(Path(f"{config.out}.parts"), _made_of(config, model, utterances, form)) as parts:
-        with tqdm(total=len(utterances), unit="utt", desc="embed", dynamic_ncols=True) as bar:
-            parts.extract(model.extractor, utterances, bar.update)
+        with show_progress("embed", len(utterances), "utt") as progress:
+            parts.extract(model.extractor, utterances, progress.update)
         failures = {utterances[row].utterance_id: parts.failures[row] for row in sorted(parts.failures)}
         if not parts.place:
             reason = next(iter(failures.values()), "the data directory is empty")

@@ -15,8 +15,12 @@ from svtoolkit.scoring.evaluation import judge_eer
 from svtoolkit.scoring.result import make_result
 from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.output import say_next
+from svtoolkit.system.progress import show_progress
 
 log = logging.getLogger(__name__)
+
+BAR_DELAY = 2.0
+"""Seconds before a progress bar is shown."""
 
 ENOUGH_ERRORS = 30
 
@@ -25,18 +29,21 @@ def run(config: EvaluateConfig, command_line: str) -> int:
     """Evaluate, write the result beside the scores, print it."""
     if config.store_threshold is not None:
         _require_plain_cosines(config.scores, read_record(f"{config.scores}.yaml"))
-    result = make_result(
-        config.scores,
-        config.trials,
-        utt2spk=config.utt2spk,
-        name=config.name,
-        command=command_line,
-        resamples=config.resamples,
-        confidence=config.confidence,
-        seed=config.seed,
-        fa_rate=config.fa_rate,
-        allow_missing=config.allow_missing,
-    )
+    draws = config.resamples if config.utt2spk else 0
+    with show_progress("interval", draws, "resample", shown=draws > 0, leave=False, delay=BAR_DELAY) as progress:
+        result = make_result(
+            config.scores,
+            config.trials,
+            utt2spk=config.utt2spk,
+            name=config.name,
+            command=command_line,
+            resamples=config.resamples,
+            confidence=config.confidence,
+            seed=config.seed,
+            fa_rate=config.fa_rate,
+            allow_missing=config.allow_missing,
+            progress=progress.update,
+        )
     with atomic_write(config.out or f"{config.scores}.json") as stream:
         json.dump(result, stream, indent=2)
         stream.write("\n")

@@ -7,13 +7,12 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from tqdm import tqdm
-
 from svtoolkit.config import ComputeFeaturesConfig
 from svtoolkit.data.bad_files import BAD_FILES
 from svtoolkit.data.feature_writer import compute_features
 from svtoolkit.models.front_ends import front_end_of
 from svtoolkit.runs.provenance import DATA_RECORD, write_record
+from svtoolkit.system.progress import show_progress
 
 log = logging.getLogger(__name__)
 
@@ -22,8 +21,8 @@ def run(config: ComputeFeaturesConfig, command_line: str) -> int:
     """Compute the features, or those that a stopped run left to do."""
     table = Path(config.data) / "utt2spk"
     total = len(table.read_bytes().splitlines()) if table.is_file() else None
-    with tqdm(total=total, unit="utt", desc="features", dynamic_ncols=True) as bar:
-        written = compute_features(config, partial(front_end_of, config.features), bar.update)
+    with show_progress("features", total, "utt") as progress:
+        written = compute_features(config, partial(front_end_of, config.features), progress.update)
     # The directory of the audio is the source, as in what `svt prepare` records.
     write_record(Path(config.out) / DATA_RECORD, command_line, {"source": config.data, **asdict(config)})
     hours = written.seconds / 3600

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tqdm import tqdm
-
 from svtoolkit.config import MemoryPredictionConfig
 from svtoolkit.errors import UserError
 from svtoolkit.memory.step_report import KINDS, MemoryReport
 from svtoolkit.planning.memory_prediction import StepMemory, count_phases
 from svtoolkit.planning.stored_predictions import predict_or_recall
+from svtoolkit.system.progress import show_progress
 
 BAR_DELAY = 2.0
 """Seconds before a progress bar is shown."""
@@ -26,10 +25,8 @@ def run(config: MemoryPredictionConfig, command_line: str) -> int:
     """Print the table or the data."""
     if config.format not in ("table", "json"):
         raise UserError(f"format is {config.format!r}, expected table or json")
-    with tqdm(
-        total=count_phases(config), unit="phase", desc="memory", leave=False, delay=BAR_DELAY, dynamic_ncols=True
-    ) as bar:
-        memory = predict_or_recall(config, lambda phase: bar.update())
+    with show_progress("memory", count_phases(config), "phase", leave=False, delay=BAR_DELAY) as progress:
+        memory = predict_or_recall(config, lambda phase: progress.update())
     print(_as_json(config, memory) if config.format == "json" else _as_table(config, memory))
     return 0
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 
-from tqdm import tqdm
-
 from svtoolkit.config import ModelsConfig
 from svtoolkit.errors import UserError
 from svtoolkit.planning.network_facts import NetworkFacts, family_of, match_names, stored_facts
+from svtoolkit.system.progress import Progress, show_progress
 
 COLUMNS = ("family", "layers", "params/M", "GMAC", "pooled", "embedding", "memory", "GiB/utt")
 ROW = "{:<{width}}  {:<{family}}  {:>6}  {:>8}  {:>6}  {:>6}  {:>9}  {:<10}  {:>7}"
@@ -24,12 +22,15 @@ def run(config: ModelsConfig, command_line: str) -> int:
         raise UserError(f"format is {config.format!r}, expected table or json")
     names = match_names(config.names)
     networks = find_facts(names, frames=config.frames, num_bins=config.num_bins)
-    with tqdm(networks, total=len(names), unit="network", desc="models", leave=False, dynamic_ncols=True) as bar:
+    with show_progress("models", len(names), "network", leave=False) as progress:
         if config.format == "table":
-            _print_table(bar, names)
-            bar.write(_legend(config), file=sys.stdout)
+            _print_table(networks, names, progress)
+            progress.write(_legend(config))
         else:
-            listed = [asdict(facts) for facts in bar]
+            listed = []
+            for facts in networks:
+                listed.append(asdict(facts))
+                progress.update()
             print(json.dumps({"frames": config.frames, "num_bins": config.num_bins, "networks": listed}, indent=2))
     return 0
 
@@ -51,10 +52,10 @@ def find_facts(names: Sequence[str], *, frames: int, num_bins: int) -> Iterator[
         yield known[name] if name in known else next(found)
 
 
-def _print_table(bar: Iterable[NetworkFacts], names: Sequence[str]) -> None:
+def _print_table(networks: Iterable[NetworkFacts], names: Sequence[str], progress: Progress) -> None:
     row = partial(ROW.format, width=max(map(len, names)), family=max(9, *(len(family_of(name)) for name in names)))
-    tqdm.write(row("network", *COLUMNS), file=sys.stdout)
-    for facts in bar:
+    progress.write(row("network", *COLUMNS))
+    for facts in networks:
         line = row(
             facts.name,
             facts.family,
@@ -66,7 +67,8 @@ def _print_table(bar: Iterable[NetworkFacts], names: Sequence[str]) -> None:
             facts.strategy,
             f"{facts.bytes_per_utterance / 2**30:.4f}",
         )
-        tqdm.write(line, file=sys.stdout)
+        progress.write(line)
+        progress.update()
 
 
 def _legend(config: ModelsConfig) -> str:

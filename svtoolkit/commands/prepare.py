@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from svtoolkit.audio.files import try_durations
 from svtoolkit.config import PrepareConfig
 from svtoolkit.corpora.prepared import Prepared
@@ -24,6 +22,7 @@ from svtoolkit.data.validation import find_trials
 from svtoolkit.errors import UserError
 from svtoolkit.runs.provenance import DATA_RECORD, write_record
 from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.progress import show_progress
 
 log = logging.getLogger(__name__)
 
@@ -133,8 +132,8 @@ def _measure(config: PrepareConfig, files: Mapping[str, str]) -> dict[str, float
     """Utterance -> seconds of the files that can be used; lists the others, of which there may be so many."""
     if not files:
         return {}
-    with tqdm(total=len(files), unit="file", desc="headers", dynamic_ncols=True) as bar:
-        durations, reasons = try_durations(files, jobs=config.jobs, progress=bar.update)
+    with show_progress("headers", len(files), "file") as progress:
+        durations, reasons = try_durations(files, jobs=config.jobs, progress=progress.update)
     out = Path(config.out)
     with listing_bad_files(out, len(files), config.max_bad) as bad:
         bad.add(BadFile(utterance, files[utterance], reason) for utterance, reason in reasons.items())

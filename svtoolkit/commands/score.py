@@ -17,6 +17,7 @@ from svtoolkit.scoring.embedding_file import read_embeddings
 from svtoolkit.scoring.normalisation import DEFAULT_TOP_N, METHODS, check_disjoint, normalise_scores
 from svtoolkit.scoring.score_file import write_scores
 from svtoolkit.system.output import say_next
+from svtoolkit.system.progress import show_progress
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,11 @@ def run(config: ScoreConfig, command_line: str) -> int:
     scores = cosine_scores(table, trials, mean=mean)
     top_n = _choose_top_n(config, cohort)
     if cohort is not None and config.normalisation != "none":
-        scores = normalise_scores(scores, trials, table, cohort, method=config.normalisation, top_n=top_n, mean=mean)
+        method = config.normalisation
+        with show_progress(method, len(trials.utterances), "utt") as progress:
+            scores = normalise_scores(
+                scores, trials, table, cohort, method=method, top_n=top_n, mean=mean, progress=progress.update
+            )
     write_scores(config.out, trials, scores)
     facts = {
         "trials_sha256": hash_trials(config.trials),

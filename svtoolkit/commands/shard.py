@@ -6,13 +6,12 @@ import logging
 from dataclasses import asdict
 from pathlib import Path
 
-from tqdm import tqdm
-
 from svtoolkit.config import ShardConfig
 from svtoolkit.data.bad_files import BAD_FILES
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.sharding.writer import write_shards
 from svtoolkit.runs.provenance import DATA_RECORD, write_record
+from svtoolkit.system.progress import show_progress
 
 log = logging.getLogger(__name__)
 
@@ -21,8 +20,8 @@ def run(config: ShardConfig, command_line: str) -> int:
     """Write the shards, or those that a stopped run left unwritten."""
     kaldi_dir = KaldiDir.read(config.data, config.root)
     out = Path(config.out)
-    with tqdm(total=len(kaldi_dir.utt2spk), unit="utt", desc="shard", dynamic_ncols=True) as bar:
-        written = write_shards(kaldi_dir, **asdict(config), tables_from=config.data, progress=bar.update)
+    with show_progress("shard", len(kaldi_dir.utt2spk), "utt") as progress:
+        written = write_shards(kaldi_dir, **asdict(config), tables_from=config.data, progress=progress.update)
     # The directory that was sharded is its source, as in what `svt prepare` records.
     write_record(out / DATA_RECORD, command_line, {"source": config.data, **asdict(config)})
     hours = written.seconds / 3600

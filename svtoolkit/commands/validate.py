@@ -9,8 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from svtoolkit.config import ValidateConfig
 from svtoolkit.data.audio_table import choose_audio_table
 from svtoolkit.data.bad_files import BAD_FILES, check_max_bad
@@ -19,6 +17,7 @@ from svtoolkit.data.repair import repair
 from svtoolkit.data.validation import validate
 from svtoolkit.errors import UserError
 from svtoolkit.runs.provenance import DATA_RECORD, write_record
+from svtoolkit.system.progress import show_progress
 
 
 def run(config: ValidateConfig, command_line: str) -> int:
@@ -77,5 +76,5 @@ def _progress(config: ValidateConfig) -> Iterator[Callable[[int], object]]:
     """Takes the number of recordings that are done and shows it."""
     table = Path(config.data) / choose_audio_table(Path(config.data), None)
     total = len(table.read_bytes().splitlines()) if table.is_file() else None
-    with tqdm(total=total, unit="file", desc="validate", dynamic_ncols=True, disable=not config.check_audio) as bar:
-        yield lambda done: bar.update(done - bar.n)
+    with show_progress("validate", total, "file", shown=config.check_audio) as progress:
+        yield lambda done: progress.update(done - progress.n)

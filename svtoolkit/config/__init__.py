@@ -27,6 +27,7 @@ from svtoolkit.config.commands import (
     ValidateConfig,
     VerifyConfig,
 )
+from svtoolkit.config.loggers import MLflowConfig, WandbConfig
 from svtoolkit.config.setting import REQUIRED, setting
 from svtoolkit.config.training import (
     AdamW8bitConfig,

@@ -258,7 +258,11 @@ class TrainerConfig:
     keep_states: int = setting(2, "newest full states kept: the older is the fall-back of the newer")
     keep_last: int = setting(10, "epochs whose weights are kept for averaging: the newest ...")
     keep_best: int = setting(1, "... and the best by validation EER")
-    log_steps: int = setting(10, "steps from one line of history and TensorBoard to the next")
+    loggers: list[str] = setting(
+        ["tensorboard"], "told of a run beside its history.jsonl: tensorboard, csv, wandb, mlflow; []: none"
+    )
+    logger_settings: dict[str, Any] = setting({}, "of loggers, by name: {wandb:{project:voices,mode:offline}}")
+    log_steps: int = setting(10, "steps from one record of history and loggers to the next")
     channels_last: bool = setting(
         True,
         "memory layout of the convolutions: faster on CPUs and with autocast; left out for narrow networks on a CPU",

@@ -18,7 +18,7 @@ from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.file_lock import delete_lock
 from svtoolkit.system.output import DiscreetFormatter
 from svtoolkit.system.output_folder import hold_alone
-from svtoolkit.system.plain_data import MalformedError, read_yaml, write_yaml
+from svtoolkit.system.plain_data import MalformedError, flatten, read_yaml, write_yaml
 from svtoolkit.system.regular_file import check_regular, is_regular
 
 log = logging.getLogger(__name__)
@@ -37,8 +37,12 @@ FREE_KEYS = {
     "data.max_bad", "loss.shard", "trainer.device", "trainer.threads", "trainer.checkpoint_minutes",
     "trainer.checkpoint_steps",
     "trainer.keep_states", "trainer.keep_last", "trainer.keep_best", "trainer.nonfinite_patience", "trainer.log_steps",
+    "trainer.loggers",
 }  # fmt: skip
 """Keys that may change when a run is resumed: none of them changes what is learnt."""
+
+FREE_PREFIX = "trainer.logger_settings"
+"""So may all that begin with it."""
 
 
 def check_run(config: TrainConfig) -> None:
@@ -166,21 +170,14 @@ def _check_same_config(saved: Path, content: dict[str, Any]) -> None:
         ) from error
     if not isinstance(before, dict):
         raise UserError(f"{saved}: is not the configuration of a run; restore it or use another exp_dir")
-    before, now = _flatten(before), _flatten(content)
+    before, now = flatten(before), flatten(content)
     changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
-    changed = [key for key in changed if key not in FREE_KEYS]
+    changed = [key for key in changed if key not in FREE_KEYS and not key.startswith(FREE_PREFIX)]
     if changed:
         listed = ", ".join(f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in changed)
         raise UserError(
             f"{saved}: the run there has another configuration: {listed}; put it back or use another exp_dir"
         )
-
-
-def _flatten(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in node.items():
-        flat.update(_flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value})
-    return flat
 
 
 def set_aside_after(state: Path) -> None:

@@ -1,18 +1,15 @@
-"""The record of a run: JSON lines for the report, TensorBoard for watching."""
+"""The record of a run: JSON lines for the report, and for the loggers that are told of each."""
 
 from __future__ import annotations
 
 import json
 import logging
-import math
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from torch.utils.tensorboard import SummaryWriter
-
+from svtoolkit.loggers.all_loggers import Loggers
+from svtoolkit.loggers.run_logger import FINISHED
 from svtoolkit.runs.run_history import read_history
 from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.regular_file import is_regular
@@ -23,11 +20,14 @@ HISTORY = "history.jsonl"
 
 
 class History:
-    """logs/history.jsonl and logs/tensorboard of a run.
+    """logs/history.jsonl of a run.
 
     Records are dicts with ``kind`` (step or epoch) and ``step``. A resumed run drops what lies after the step that it
     resumes at, so that no step stands twice. A full disk stops neither the run nor loses a record: they stay in
     memory until they can be written.
+
+    Attributes:
+        loggers: told of each record that is added.
 
     Raises:
         UserError: the history that is there is malformed elsewhere than in a torn last line.
@@ -42,12 +42,10 @@ class History:
             log.warning("%s: the records up to step %d are missing", self.path, resume_step)
         self._complete = False
         self._rewrite()
-        self._tensorboard: SummaryWriter | None = SummaryWriter(
-            str(Path(folder) / "tensorboard"), purge_step=resume_step + 1
-        )
+        self.loggers = Loggers()
 
     def add(self, record: dict[str, Any]) -> None:
-        """Append a record; numbers other than step and epoch become TensorBoard scalars ``kind/name``."""
+        """Append a record."""
         self.records.append(record)
         if self._complete:
             try:
@@ -56,7 +54,7 @@ class History:
             except OSError as error:
                 self._complete = False
                 log.error("%s could not be written (%s); its records are kept in memory", self.path, error)
-        self._draw(record)
+        self.loggers.log(record)
 
     def epochs(self) -> list[dict[str, Any]]:
         return [record for record in self.records if record["kind"] == "epoch"]
@@ -71,16 +69,12 @@ class History:
             self._close_stream()
             self._rewrite()
         os.fsync(self._stream.fileno())
-        with self._tensorboard_or_none() as tensorboard:
-            if tensorboard is not None:
-                tensorboard.flush()
+        self.loggers.flush()
 
-    def close(self) -> None:
-        """Let go of the files, after ``sync`` where it matters that all is written."""
+    def close(self, outcome: str = FINISHED) -> None:
+        """Let go of the files, after ``sync`` where it matters that all is written; ``outcome``: for the loggers."""
         self._close_stream()
-        with self._tensorboard_or_none() as tensorboard:
-            if tensorboard is not None:
-                tensorboard.close()
+        self.loggers.close(outcome)
 
     def _rewrite(self) -> None:
         """The whole file anew: what a stop or a full disk left in the middle of a line cannot be appended to."""
@@ -94,24 +88,6 @@ class History:
             self._stream.close()
         except OSError as error:  # writes what is left in the buffer, which may fail again
             log.debug("%s: %s", self.path, error)
-
-    def _draw(self, record: dict[str, Any]) -> None:
-        with self._tensorboard_or_none() as tensorboard:
-            if tensorboard is None:
-                return
-            for name, value in record.items():
-                if name not in ("kind", "step", "epoch") and isinstance(value, int | float) and math.isfinite(value):
-                    tensorboard.add_scalar(f"{record['kind']}/{name}", value, record["step"])
-
-    @contextmanager
-    def _tensorboard_or_none(self) -> Iterator[SummaryWriter | None]:
-        try:
-            yield self._tensorboard
-        except OSError as error:
-            self._tensorboard = None
-            log.error(
-                "TensorBoard's files cannot be written (%s): its curves end here, those of %s do not", error, self.path
-            )
 
 
 def _line(record: dict[str, Any]) -> str:

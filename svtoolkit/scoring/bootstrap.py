@@ -102,13 +102,18 @@ def bootstrap_intervals(
     resamples: int = 1000,
     confidence: float = 0.95,
     seed: int = 0,
+    progress: Callable[[int], object] | None = None,
 ) -> list[Interval]:
-    """Bounds of several metrics over the same draws of the speakers; each is that of :func:`bootstrap_interval`."""
+    """Bounds of several metrics over the same draws of the speakers; each is that of :func:`bootstrap_interval`.
+
+    Args:
+        progress: called with the number of resamples made since its last call.
+    """
     if not 0 < confidence < 1:
         raise UserError(f"confidence is {confidence}; expected a share between 0 and 1, such as 0.95")
     sides = enrol_speakers, test_speakers
-    values = resample_metrics([scores], *sides, target, metrics, resamples=resamples, seed=seed)[:, 0]
-    bounds = np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
+    draws = resample_metrics([scores], *sides, target, metrics, resamples=resamples, seed=seed, progress=progress)
+    bounds = np.quantile(draws[:, 0], [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
     return [Interval(float(low), float(high)) for low, high in bounds.T]
 
 
@@ -121,12 +126,14 @@ def resample_metrics(
     *,
     resamples: int,
     seed: int,
+    progress: Callable[[int], object] | None = None,
 ) -> np.ndarray:
     """Metrics of systems that scored the same trials; in each resample all of them see the same speakers.
 
     Args:
         systems: scores of each, shape (trials,).
         enrol_speakers, test_speakers, target, resamples, seed: see :func:`bootstrap_interval`.
+        progress: see :func:`bootstrap_intervals`.
 
     Returns:
         float64, shape (resamples, systems, metrics).
@@ -154,6 +161,8 @@ def resample_metrics(
         for column, (system, of_system) in enumerate(zip(ranked, weights, strict=True)):
             rates = system.weighted_error_rates(*of_system)
             values[row, column] = [metric(rates)[0] for metric in metrics]
+        if progress is not None:
+            progress(1)
     return values
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -77,6 +77,7 @@ def evaluate_scores(
     seed: int,
     fa_rate: float | None = None,
     allow_missing: bool = False,
+    progress: Callable[[int], object] | None = None,
 ) -> dict[str, Any]:
     """Evaluate a score file on its trial list.
 
@@ -85,6 +86,7 @@ def evaluate_scores(
         resamples, confidence, seed: of the bootstrap over speakers; 0 resamples: no interval.
         fa_rate: false-alarm rate of the operating point; None: where misses and false alarms are equally frequent.
         allow_missing: leave out trials without a score, and say how many they are.
+        progress: of the bootstrap: called with the number of resamples made since its last call.
 
     Returns:
         eer, eer_threshold, eer_interval (or None), confidence, min_dcf {prior: cost}, min_dcf_intervals {prior: bounds}
@@ -114,7 +116,14 @@ def evaluate_scores(
     if utt2spk is not None and resamples:
         sides = trial_speakers(kept, utt2spk)
         bounds = bootstrap_intervals(
-            scores, *sides, kept.target, METRICS, resamples=resamples, confidence=confidence, seed=seed
+            scores,
+            *sides,
+            kept.target,
+            METRICS,
+            resamples=resamples,
+            confidence=confidence,
+            seed=seed,
+            progress=progress,
         )
         intervals = [list(each) for each in bounds]
     return {

@@ -15,7 +15,7 @@ cohort and 300 of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -62,6 +62,7 @@ def cohort_statistics(
     *,
     top_n: int | None = None,
     mean: np.ndarray | None = None,
+    progress: Callable[[int], object] | None = None,
 ) -> CohortStatistics:
     """How utterances score against the cohort.
 
@@ -71,6 +72,7 @@ def cohort_statistics(
         cohort: one embedding per cohort member (speaker or utterance).
         top_n: take the ``top_n`` highest cosines of each utterance only; None = all.
         mean: vector subtracted from the embeddings of both tables first, shape (dimension,).
+        progress: called with the number of utterances finished since its last call.
 
     Raises:
         UserError: ``top_n`` that the cohort cannot give, cohort of another dimension, an utterance whose cosines to
@@ -99,6 +101,8 @@ def cohort_statistics(
             cosines.partition(len(cohort) - taken, axis=1)
             cosines = cosines[:, len(cohort) - taken :]
         means[block], stds[block] = cosines.mean(axis=1), cosines.std(axis=1)
+        if progress is not None:
+            progress(len(cosines))
     flat = np.flatnonzero(stds < SMALLEST_STD)
     if len(flat):
         raise UserError(
@@ -118,6 +122,7 @@ def normalise_scores(
     method: str = "as-norm",
     top_n: int | None = None,
     mean: np.ndarray | None = None,
+    progress: Callable[[int], object] | None = None,
 ) -> np.ndarray:
     """Normalise the cosine scores of trials against a cohort; the formula is at the head of this module.
 
@@ -130,6 +135,7 @@ def normalise_scores(
         method: ``as-norm`` (the ``top_n`` highest cosines of each utterance) or ``s-norm`` (the whole cohort).
         top_n: for ``as-norm``, 300 if None; ``s-norm`` takes none.
         mean: vector subtracted from all embeddings first, those of the cohort too; None = nothing.
+        progress: called with the number of utterances compared with the cohort since its last call.
 
     Returns:
         float64 scores, shape (trials,), in standard deviations above the cohort.
@@ -160,7 +166,7 @@ def normalise_scores(
     require_embeddings(trials.utterances, table)
     enrol, test = table.lookup(trials.enrol), table.lookup(trials.test)
     rows = np.unique(np.concatenate([enrol, test]))
-    statistics = cohort_statistics(table, rows, cohort, top_n=top_n, mean=mean)
+    statistics = cohort_statistics(table, rows, cohort, top_n=top_n, mean=mean, progress=progress)
     enrol, test = np.searchsorted(rows, enrol), np.searchsorted(rows, test)
     by_enrol = (scores - statistics.mean[enrol]) / statistics.std[enrol]
     by_test = (scores - statistics.mean[test]) / statistics.std[test]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -68,6 +69,14 @@ def write_yaml(content: Any, stream: IO[str], **options: Any) -> None:
             return True
 
     yaml.dump(content, stream, Dumper=Dumper, sort_keys=False, **options)
+
+
+def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted key -> value; an empty mapping has none."""
+    flat: dict[str, Any] = {}
+    for key, value in node.items():
+        flat.update(flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value})
+    return flat
 
 
 def parse_json(text: str) -> Any:

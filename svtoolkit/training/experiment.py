@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tqdm.contrib.logging import logging_redirect_tqdm
-
 from svtoolkit.config import TrainConfig
 from svtoolkit.crops.crop import CropBatch
 from svtoolkit.crops.loader import load_crops, workers_of
@@ -19,14 +17,17 @@ from svtoolkit.crops.training_data import TrainingData
 from svtoolkit.device import autocast, choose_device, is_out_of_memory
 from svtoolkit.distributed.world import ALONE, World
 from svtoolkit.errors import UserError
+from svtoolkit.loggers.run_logger import FAILED, FINISHED, STOPPED
 from svtoolkit.models.front_ends import front_end_of
 from svtoolkit.planning.micro_batch import predict_micro_batch
-from svtoolkit.runs.exp_dir import CHECKPOINTS, LOGS, alone_in, check_run, open_history, set_aside_after, write_config
+from svtoolkit.runs.exp_dir import CHECKPOINTS, LOGS, alone_in, check_run, set_aside_after, write_config
 from svtoolkit.runs.full_state import read_states
+from svtoolkit.system.progress import logs_above_bars
 from svtoolkit.training.bad_utterances import BadUtterances
 from svtoolkit.training.fitting import explain_oom_at_start, fit_micro_batch, gpu_memory_bytes, oom_error, try_pass
 from svtoolkit.training.initialisation import read_start, speakers_digest
 from svtoolkit.training.loop import TrainingLoop
+from svtoolkit.training.run_record import open_record
 from svtoolkit.training.run_schedule import build_run_schedule
 from svtoolkit.training.run_state import UnfitStateError, check_state
 from svtoolkit.training.run_summary import log_run, name_utterances
@@ -52,7 +53,7 @@ def train(config: TrainConfig, world: World = ALONE) -> int | None:
     """
     check_settings(config, world.size)
     logs = Path(config.exp_dir) / LOGS
-    with alone_in(logs) if world.is_first else nullcontext(), logging_redirect_tqdm([logging.getLogger()]):
+    with alone_in(logs) if world.is_first else nullcontext(), logs_above_bars(logging.getLogger()):
         _check_run(config, world)
         with explain_oom_at_start(config):
             experiment = _resume(config, world) or _build(config, world, None)
@@ -62,10 +63,13 @@ def train(config: TrainConfig, world: World = ALONE) -> int | None:
                 log.info("finished already after step %d: there is nothing left to do", loop.finished_steps)
                 return None
             log.info("resuming after step %d of %d", loop.finished_steps, loop.schedule.total_steps)
-        history = open_history(logs, resume_step=loop.finished_steps) if world.is_first else None
+        history = open_record(config, resume_step=loop.finished_steps) if world.is_first else None
         batches = experiment.batches()
+        outcome = FAILED
         try:
-            return loop.run(batches, history)
+            stopped_by = loop.run(batches, history)
+            outcome = FINISHED if stopped_by is None else STOPPED
+            return stopped_by
         except RuntimeError as error:
             limit, micro_batch = gpu_memory_bytes(experiment.device), experiment.sampler.micro_batch
             if is_out_of_memory(error) and experiment.device.type == "mps":
@@ -81,7 +85,7 @@ def train(config: TrainConfig, world: World = ALONE) -> int | None:
         finally:
             batches.close()
             if history is not None:
-                history.close()
+                history.close(outcome)
 
 
 class Experiment:

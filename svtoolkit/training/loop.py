@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
-
-from tqdm import tqdm
 
 from svtoolkit.config import TrainerConfig
 from svtoolkit.crops.crop import CropBatch
@@ -18,6 +17,7 @@ from svtoolkit.memory.peak import peak_bytes, reset_peak
 from svtoolkit.runs.epoch_weights import drop_epoch_weights, save_epoch_weights
 from svtoolkit.runs.full_state import save_state
 from svtoolkit.runs.history import History
+from svtoolkit.system.progress import Progress, show_progress
 from svtoolkit.system.signals import ASKING, StopRequest
 from svtoolkit.training.learning_check import LearningCheck
 from svtoolkit.training.meters import Meter
@@ -26,10 +26,6 @@ from svtoolkit.training.run_state import UnfitStateError, collect_state, restore
 from svtoolkit.training.step import OptimizerStep
 
 log = logging.getLogger(__name__)
-
-BAR_STYLE: dict[str, Any] = {
-    "desc": "train", "unit": "step", "dynamic_ncols": True, "mininterval": 1.0, "smoothing": 0.05
-}  # fmt: skip
 
 
 @dataclass(eq=False, repr=False)
@@ -95,9 +91,9 @@ class TrainingLoop:
         self._saved_at = time.monotonic()
         self.learning = LearningCheck(self.schedule, self.step.head.num_classes, self.step.network.parameters())
         reset_peak(self.step.device)
-        with StopRequest() as stop, self._bar() as bar:
+        with StopRequest() as stop, self._progress() as progress:
             while not self.is_finished:
-                self._one_step(batches, history, bar)
+                self._one_step(batches, history, progress)
                 at_epoch_end = self.finished_steps % self.schedule.steps_per_epoch == 0
                 if at_epoch_end:
                     if history is not None:
@@ -112,11 +108,17 @@ class TrainingLoop:
                     return asked
         return None
 
-    def _bar(self) -> tqdm:
-        done, total = self.finished_steps, self.schedule.total_steps
-        return tqdm(initial=done, total=total, disable=not self.world.is_first, **BAR_STYLE)
+    def _progress(self) -> AbstractContextManager[Progress]:
+        return show_progress(
+            "train",
+            self.schedule.total_steps,
+            "step",
+            done=self.finished_steps,
+            shown=self.world.is_first,
+            each=(self.settings.batch_size, "utt"),
+        )
 
-    def _one_step(self, batches: Iterator[CropBatch], history: History | None, bar: tqdm) -> None:
+    def _one_step(self, batches: Iterator[CropBatch], history: History | None, progress: Progress) -> None:
         rate = self.schedule.learning_rate(self.finished_steps)
         for group in self.step.optimizer.param_groups:
             group["lr"] = rate
@@ -132,15 +134,25 @@ class TrainingLoop:
             self.nonfinite_steps = 0
             for meter in self.meters.values():
                 meter.add(result.meter)
-        bar.update()
         window = self.meters["log"]
         if self.finished_steps % self.settings.log_steps == 0 and window.crops:
             averages = window.averages()
             shown = {"lr": rate, "margin": self.step.head.margin}
             if history is not None:
                 history.add({"kind": "step", **self._position(), **averages, **shown, "seconds": self.seconds})
-            bar.set_postfix_str(_progress_text(averages, **shown))
+            progress.tell(*self._progress_details(averages, **shown))
             window.clear()
+        progress.update()
+
+    def _progress_details(self, averages: dict[str, float], *, lr: float, margin: float) -> list[str]:
+        return [
+            f"loss {averages['loss']:.3f}",
+            f"epoch {self._position()['epoch']}/{self.schedule.total_steps // self.schedule.steps_per_epoch}",
+            f"lr {lr:.2g}",
+            f"acc {100 * averages['accuracy']:.1f}% (no margin {100 * averages['accuracy_no_margin']:.1f}%)",
+            f"margin {margin:.2f}",
+            f"wait {100 * averages['data_wait']:.0f}%",
+        ]
 
     def _position(self) -> dict[str, int]:
         return {"step": self.finished_steps, "epoch": (self.finished_steps - 1) // self.schedule.steps_per_epoch + 1}
@@ -227,14 +239,6 @@ class TrainingLoop:
             f"{self.checkpoints}: {what} could not be written ({error}); "
             "free some disk and run the same command again: it resumes from the newest state"
         )
-
-
-def _progress_text(averages: dict[str, float], *, lr: float, margin: float) -> str:
-    return (
-        f"loss {averages['loss']:.3f} acc {100 * averages['accuracy']:.1f}% "
-        f"(no margin {100 * averages['accuracy_no_margin']:.1f}%) lr {lr:.2g} margin {margin:.2f} "
-        f"wait {100 * averages['data_wait']:.0f}%"
-    )
 
 
 def _epoch_text(record: dict[str, Any], epochs: int) -> str:

@@ -17,7 +17,6 @@ import signal
 import socket
 import sys
 import tempfile
-import threading
 import time
 import traceback
 from collections.abc import Iterable
@@ -30,7 +29,6 @@ from types import FrameType
 import torch
 from torch.distributed.elastic import multiprocessing as elastic
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
-from tqdm import tqdm
 
 from svtoolkit import __version__
 from svtoolkit.config import TrainConfig
@@ -40,6 +38,7 @@ from svtoolkit.distributed.world import process_group
 from svtoolkit.errors import UserError
 from svtoolkit.system.output import DiscreetFormatter
 from svtoolkit.system.processes import block_signals, end_with_parent
+from svtoolkit.system.progress import lock_within_process
 from svtoolkit.system.signals import ASKING
 from svtoolkit.training.experiment import train
 
@@ -151,7 +150,7 @@ def _run_process(config: TrainConfig) -> int | None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback of what was being imported or read
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ASKING)
     end_with_parent()
-    tqdm.set_lock(threading.RLock())  # its own would be a semaphore of the system, left behind where this is killed
+    lock_within_process()
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     for handler in logging.getLogger().handlers:
         handler.setFormatter(DiscreetFormatter("%(message)s"))

@@ -10,6 +10,7 @@ from svtoolkit.crops.sampler import BatchSampler, share_of
 from svtoolkit.crops.stored_features import read_stored_features
 from svtoolkit.data.bad_files import check_max_bad
 from svtoolkit.errors import UserError
+from svtoolkit.loggers.chosen import check_loggers
 
 _SMALLEST = {
     "data.crop_frames": 1,
@@ -46,6 +47,7 @@ def check_settings(config: TrainConfig, processes: int = 1) -> None:
     if config.validation.speakers == 1:
         raise UserError("validation.speakers is 1, expected 2 or more, whose trials can be drawn, or 0: no validation")
     check_max_bad(config.data.max_bad, key="data.max_bad")
+    check_loggers(config.trainer)
     for key in ("loss.shard", "trainer.sync_batch_norm"):
         if processes == 1 and reduce(getattr, key.split("."), config):
             raise UserError(f"{key}=true needs several devices, and this run has one; leave it at false")

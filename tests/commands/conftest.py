@@ -10,6 +10,13 @@ from command_material import TRAIN_WORDS, write_data, write_model
 
 from svtoolkit.cli import main
 from svtoolkit.data.kaldi_dir import KaldiDir
+from svtoolkit.system import progress
+
+
+@pytest.fixture
+def told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every step of the progress is a line."""
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -21,6 +21,7 @@ def embed(model: Path, data: Path, out: Path, *words: str) -> int:
     return main(["embed", "--model", str(model), "--data", str(data), "--out", str(out), "threads=1", *words])
 
 
+@pytest.mark.usefixtures("told_at_once")
 def test_every_utterance_gets_the_embedding_of_its_file(tmp_path, model, eval_data, eval_dir, capsys):
     out = tmp_path / "new" / "eval.v1"
     assert embed(model, eval_data, out) == 0
@@ -158,6 +159,7 @@ def results(out: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("torn", [False, True])
+@pytest.mark.usefixtures("told_at_once")
 def test_killed_and_run_again_it_goes_on_to_the_same_bytes(tmp_path, model, eval_data, calls, capsys, torn):
     assert embed(model, eval_data, tmp_path / "whole" / "e", "batch_size=3") == 0
     assert calls == [3, 3, 2, 3, 3, 2]

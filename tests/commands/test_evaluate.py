@@ -128,6 +128,7 @@ def test_a_score_file_called_none_is_not_renamed(scored):
     assert result_of(scored / "nonesuch.json")["scores"] == "nonesuch"
 
 
+@pytest.mark.usefixtures("told_at_once")
 def test_the_interval_needs_speakers(scored, capsys):
     words = ["--utt2spk", str(scored / "utt2spk"), "resamples=50", "confidence=0.9", "seed=4"]
     assert evaluate(scored, *words) == 0
@@ -135,7 +136,9 @@ def test_the_interval_needs_speakers(scored, capsys):
     low, high = result["eer_interval"]
     assert 0 <= low <= result["eer"] <= high <= 1
     assert result["confidence"] == 0.9
-    assert f"EER 25.00 % (90 % interval {100 * low:.2f} to {100 * high:.2f})" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert f"EER 25.00 % (90 % interval {100 * low:.2f} to {100 * high:.2f})" in said.out
+    assert "interval: 50/50 resample (100 %)" in said.err
     assert evaluate(scored, *words, f"out={scored}/again.json") == 0
     assert result_of(scored / "again.json")["eer_interval"] == [low, high]
 

@@ -12,6 +12,7 @@ from svtoolkit.commands import memory as command
 from svtoolkit.config import MemoryPredictionConfig
 from svtoolkit.memory.step_report import KINDS, PHASES, AllocatorPeak, MemoryReport
 from svtoolkit.planning.memory_prediction import StepMemory
+from svtoolkit.system import progress
 
 QUICK = ["memory", "model=resnet10", "frames=40", "num_classes=50", "batch_size=4"]
 MIB, GIB = 2**20, 2**30
@@ -129,15 +130,14 @@ def test_one_of_several_devices(capsys):
     assert sizes[0][2] == sizes[1][2] == sizes[2][2] + 4 * 256 * (50 - 13)
 
 
-def test_the_progress_bar_is_for_those_who_wait(capsys, monkeypatch):
-    assert main(QUICK) == 0
-    patient = capsys.readouterr()
-    monkeypatch.setattr(command, "BAR_DELAY", 0)
-    assert main(QUICK) == 0
+def test_progress_is_for_those_who_wait(monkeypatch, capsys):
+    patient = shown(monkeypatch, capsys, step_memory())
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(command, "predict_or_recall", lambda config, progress: progress("forward") or step_memory())
+    assert command.run(MemoryPredictionConfig(batch_size=9), "svt memory") == 0
     impatient = capsys.readouterr()
-    assert impatient.out == patient.out
-    assert "phase" in impatient.err
-    assert "phase" not in patient.out
+    assert impatient.out == patient
+    assert "memory: 1/6 phase (17 %)" in impatient.err
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,7 @@ def test_trials_are_drawn_where_the_source_brings_none(tmp_path, two_sources):
 
 
 @pytest.mark.skipif(espeakng_loader is None, reason="espeakng-loader (extra demo) is not installed")
+@pytest.mark.usefixtures("told_at_once")
 def test_the_synthetic_corpus(tmp_path, capsys):
     words = ["corpus=synthetic", f"out={tmp_path}/syn", "speakers=4", "eval_speakers=2", "utterances_per_speaker=2"]
     assert main(["prepare", *words, "sample_rate=8000", "seed=5"]) == 0
@@ -147,7 +148,7 @@ def test_the_synthetic_corpus(tmp_path, capsys):
     assert soundfile.info(path).samplerate == 8000
     captured = capsys.readouterr()
     assert "2 speakers, 4 utterances" in captured.out
-    assert "8/8" in captured.err
+    assert "synthesise: 8/8 utt (100 %)" in captured.err
     assert main(["validate", f"{tmp_path}/syn/train", "--against", f"{tmp_path}/syn/eval"]) == 0
 
 
@@ -280,9 +281,10 @@ def test_nothing_but_bad_files(tmp_path, capsys):
     assert "1 of 1 files cannot be used" in capsys.readouterr().err
 
 
-def test_the_headers_have_a_progress_bar(tmp_path, folders, capsys):
+@pytest.mark.usefixtures("told_at_once")
+def test_progress_of_the_headers_is_shown(tmp_path, folders, capsys):
     assert main(["prepare", "corpus=folders", "--source", str(folders), f"out={tmp_path}/data"]) == 0
-    assert "15/15" in capsys.readouterr().err
+    assert "headers: 15/15 file (100 %)" in capsys.readouterr().err
 
 
 def test_too_few_utterances_for_trials_leave_nothing_behind(tmp_path, capsys):

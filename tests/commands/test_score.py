@@ -11,6 +11,7 @@ import yaml
 from svtoolkit.cli import main
 from svtoolkit.data.trials import hash_trials, read_trials
 from svtoolkit.scoring.score_file import read_scores
+from svtoolkit.system import progress
 
 
 @pytest.fixture
@@ -99,8 +100,13 @@ def normalised(pair, table, cohort_table, utt2spk, *, top_n: int | None, mean: n
         (["normalisation=s-norm", "subtract_mean=true"], None, True),
     ],
 )
-def test_normalised_scores(tmp_path, words, cohort, embeddings, options, top_n, subtract):
+def test_normalised_scores(
+    tmp_path, words, cohort, embeddings, eval_data, options, top_n, subtract, monkeypatch, capsys
+):
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
     assert main(["score", *words, *cohort, *options]) == 0
+    utterances = len(read_trials(eval_data / "trials").utterances)
+    assert f"norm: {utterances}/{utterances} utt (100 %)" in capsys.readouterr().err
     table, cohort_table = vectors(embeddings / "eval.scp"), vectors(embeddings / "train.scp")
     utt2spk = dict(line.split() for line in Path(cohort[3]).read_text().splitlines())
     mean = np.mean([vector.astype(np.float64) for vector in cohort_table.values()], axis=0) if subtract else None

@@ -23,6 +23,7 @@ def break_one(data: Path) -> None:
     (data / "wav" / "s01" / "s01-0.wav").write_bytes(b"no audio")
 
 
+@pytest.mark.usefixtures("told_at_once")
 def test_a_good_directory(data, capsys):
     assert main(["validate", str(data)]) == 0
     captured = capsys.readouterr()
@@ -63,6 +64,7 @@ def test_the_rate_that_is_asked_for(data, capsys, jobs):
     assert "expected 16000 Hz" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("told_at_once")
 def test_a_repaired_copy(tmp_path, data, capsys):
     break_one(data)
     (data / "notes.md").write_text("of my own")

@@ -90,7 +90,7 @@ def _assignments(node: Any, prefix: str = "") -> list[str]:
         if is_dataclass(value):
             words += _assignments(value, f"{prefix}{item.name}.")
         elif prefix not in ("model.", "optim.", "loss.", "schedule.", "margin_schedule.") or item.name != "name":
-            shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else value
+            shown = value if isinstance(value, str) else json.dumps(value)
             words.append(f"{prefix}{item.name}={shown}")
     return words
 

@@ -82,6 +82,11 @@ def test_keys_that_change_nothing_that_is_learnt_may_change(speech, tmp_path, fi
         train(config)
     monkeypatch.undo()
     (tmp_path / "exp").rename(tmp_path / "moved")
+    saved = tmp_path / "moved" / "config.yaml"
+    content = yaml.safe_load(saved.read_text())
+    del content["trainer"]["loggers"]  # as in a folder of a version that had no such key
+    content["trainer"]["logger_settings"] = {"wandb": {"project": "voices"}}
+    saved.write_text(yaml.safe_dump(content))
     changes = {
         "data__num_workers": 1,
         "data__root": str(tmp_path),
@@ -95,6 +100,7 @@ def test_keys_that_change_nothing_that_is_learnt_may_change(speech, tmp_path, fi
         "trainer__keep_last": 5,
         "trainer__keep_best": 2,
         "trainer__nonfinite_patience": 2,
+        "trainer__loggers": ["csv"],
     }
     # Another number of threads adds in another order, another window is another history, and a cache is for a URL.
     untried = {"exp_dir", "resume", "loss.shard", "trainer.threads", "trainer.log_steps", "data.cache_dir"}

@@ -1,17 +1,13 @@
-"""Writing the history: across stops, on a full disk, and into TensorBoard."""
+"""Writing the history: across stops and on a full disk."""
 
 from __future__ import annotations
 
 import errno
 import json
 import logging
-import math
 import os
-import time
-from pathlib import Path
 
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from svtoolkit.errors import UserError
 from svtoolkit.runs import history as history_module
@@ -29,13 +25,6 @@ def write_steps(folder, steps, *, resume_step=0, loss=1.0):
         history.add(step_record(step, loss))
     history.close()
     return history
-
-
-def curve(folder, tag="step/loss"):
-    """Steps and values of a TensorBoard curve, rounded as float32 makes necessary."""
-    events = EventAccumulator(str(folder / "tensorboard"))
-    events.Reload()
-    return [(event.step, round(event.value, 5)) for event in events.Scalars(tag)]
 
 
 class FullDisk:
@@ -74,10 +63,8 @@ def test_a_resumed_run_drops_what_it_will_do_again(tmp_path):
 
 def test_a_run_from_the_beginning_forgets_an_older_one(tmp_path):
     write_steps(tmp_path, range(1, 8))
-    time.sleep(1.1)  # TensorBoard reads its files in the order of the seconds that they were begun in
     write_steps(tmp_path, (1, 2), loss=3.0)
     assert read_history(tmp_path / "history.jsonl") == [step_record(1, 3.0), step_record(2, 3.0)]
-    assert curve(tmp_path) == [(1, 3.0), (2, 3.0)]
 
 
 def test_records_without_a_step_stay(tmp_path):
@@ -122,7 +109,6 @@ def test_a_full_disk_loses_no_record(tmp_path, caplog):
     history.add(step_record(4))
     history.close()
     assert read_history(tmp_path / "history.jsonl") == [step_record(step) for step in (1, 2, 3, 4)]
-    assert curve(tmp_path) == [(step, 1.0) for step in (1, 2, 3, 4)]
 
 
 def test_a_disk_that_stays_full_is_an_error_when_it_matters(tmp_path, monkeypatch):
@@ -140,53 +126,3 @@ def test_a_disk_that_stays_full_is_an_error_when_it_matters(tmp_path, monkeypatc
             history.sync()
     history.add(step_record(2))
     history.close()
-
-
-def test_tensorboard_holds_every_step_once_after_kills(tmp_path):
-    """A killed run closes nothing: what it wrote after the last state is done again."""
-    first = History(tmp_path, resume_step=0)
-    for step in range(1, 8):
-        first.add(step_record(step))
-        if step == 4:
-            first.sync()
-    first._tensorboard.flush()  # the writer's own timer may come at any moment
-    killed = next(Path(tmp_path / "tensorboard").iterdir())
-    killed.write_bytes(killed.read_bytes()[:-7])  # in the middle of an event
-    write_steps(tmp_path, range(5, 10), resume_step=4, loss=2.0)
-    assert curve(tmp_path) == [(step, 1.0 if step < 5 else 2.0) for step in range(1, 10)]
-    first.close()
-
-
-def test_what_a_state_is_ahead_of_is_in_tensorboard(tmp_path):
-    history = History(tmp_path, resume_step=0)
-    for step in range(1, 4):
-        history.add(step_record(step))
-    history.sync()
-    assert curve(tmp_path) == [(step, 1.0) for step in (1, 2, 3)]
-    history.close()
-
-
-def test_tensorboard_gets_numbers_under_their_kind(tmp_path):
-    history = History(tmp_path, resume_step=0)
-    history.add({"kind": "step", "step": 2, "epoch": 1, "loss": 0.5, "broken": math.nan, "note": "text", "none": None})
-    history.add({"kind": "epoch", "step": 2, "epoch": 1, "validation_eer": 0.125, "peak_memory_bytes": 1024})
-    history.close()
-    events = EventAccumulator(str(tmp_path / "tensorboard"))
-    events.Reload()
-    assert sorted(events.Tags()["scalars"]) == ["epoch/peak_memory_bytes", "epoch/validation_eer", "step/loss"]
-    assert curve(tmp_path, "epoch/validation_eer") == [(2, 0.125)]
-
-
-def test_a_tensorboard_that_cannot_be_written_ends_its_curves_alone(tmp_path, caplog):
-    history = History(tmp_path, resume_step=0)
-
-    def refuse(*args, **kwargs):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    history._tensorboard.add_scalar = refuse
-    history.add(step_record(1))
-    history.add(step_record(2))
-    history.sync()
-    history.close()
-    assert caplog.text.count("TensorBoard's files cannot be written") == 1
-    assert read_history(tmp_path / "history.jsonl") == [step_record(1), step_record(2)]

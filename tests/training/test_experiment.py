@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import logging
 import re
 import time
@@ -15,6 +16,7 @@ from svtoolkit.cli import main
 from svtoolkit.config import MarginScheduleConfig
 from svtoolkit.errors import UserError
 from svtoolkit.scoring.extraction import EmbeddingExtractor
+from svtoolkit.system import progress
 from svtoolkit.training import experiment as experiment_module
 from svtoolkit.training.experiment import Experiment, train
 
@@ -45,15 +47,31 @@ def test_tensorboard_holds_the_curves(finished):
         assert [event.value for event in curve] == pytest.approx([record[tag] for record in records], rel=1e-5)
 
 
-def test_tensorboard_holds_no_step_twice_after_a_stop(speech, tmp_path, finished, monkeypatch):
+def test_loggers_hold_no_step_twice_after_a_stop(speech, tmp_path, finished, monkeypatch, capsys):
+    """And none is missing of one that is chosen when the run is resumed."""
     config = tiny_config(speech, tmp_path)
     fail_after(monkeypatch, 8)
     with pytest.raises(RuntimeError, match="the power is gone"):
         train(config)
     monkeypatch.undo()
     time.sleep(1.1)  # TensorBoard's files bear the second that they were begun in
+    config.trainer.loggers = ["tensorboard", "csv"]
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
     assert train(config) is None
+    first = capsys.readouterr().err.splitlines()[0]
+    number = r"[\d.e+-]+"
+    assert re.fullmatch(
+        rf"train: 7/26 step \(27 %\), loss {number}, epoch 1/2, lr {number}, acc {number}% \(no margin {number}%\), "
+        rf"margin {number}, wait \d+%, {number} utt/s, ETA \d+:\d\d",
+        first,
+    )
     assert_same_run(tmp_path, finished)
+    for kind, table in (("step", "steps.csv"), ("epoch", "epochs.csv")):
+        records = [record for record in read_records(tmp_path) if record["kind"] == kind]
+        with (tmp_path / "logs" / table).open(encoding="utf-8", newline="") as stream:
+            rows = list(csv.DictReader(stream))
+        found = [(int(row["step"]), float(row["loss"])) for row in rows]
+        assert found == [(record["step"], record["loss"]) for record in records]
     curves = []
     for exp_dir in (tmp_path, finished):
         events = EventAccumulator(str(exp_dir / "logs" / "tensorboard"))

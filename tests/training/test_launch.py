@@ -105,6 +105,7 @@ def test_two_devices_learn_what_one_accumulates(pair, speech, tmp_path):
         for path in (pair, tmp_path / "one")
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert len(list((pair / "logs" / "tensorboard").iterdir())) == 1, "one process logs"
 
 
 def test_stopped_and_killed_and_resumed_it_is_the_run_that_torchrun_starts(pair, speech, tmp_path, warm_svt):

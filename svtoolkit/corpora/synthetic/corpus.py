@@ -22,7 +22,6 @@ from pathlib import Path
 
 import numpy as np
 import soundfile
-from tqdm import tqdm
 
 from svtoolkit.audio.files import convert_rate, inspect_audio
 from svtoolkit.corpora.prepared import Prepared
@@ -35,6 +34,7 @@ from svtoolkit.errors import UserError
 from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.output_folder import claim_folder
 from svtoolkit.system.processes import worker_processes
+from svtoolkit.system.progress import show_progress
 
 VERSION = 1  # of the sound: raise it with any change, here or in what this file imports, that alters it
 ACCENTS = ("en-us", "en-us", "en", "en", "en-gb-scotland", "en-gb-x-rp", "en-us-nyc", "en-029", "en-gb-x-gbcwmd")
@@ -102,9 +102,9 @@ def prepare_synthetic(
     }
     claim_folder(out / "synthetic.json", made_of, content="a corpus made of")
     tasks = [SpeakerTask(out, number, utterances_per_speaker, seed, sample_rate) for number in range(1, speakers + 1)]
-    with tqdm(total=speakers * utterances_per_speaker, unit="utt", desc="synthesise", dynamic_ncols=True) as bar:
+    with show_progress("synthesise", speakers * utterances_per_speaker, "utt") as progress:
         for finished in _run(tasks, jobs):
-            bar.update(finished)
+            progress.update(finished)
     channels = {
         path.stem: channel
         for task in tasks

@@ -38,7 +38,7 @@ def generate_synthetic_corpus(out: Path, **numbers: int) -> tuple[KaldiDir, Kald
 
 def show_progress_to(update: Callable[[int], object], monkeypatch: pytest.MonkeyPatch) -> None:
     bar = contextlib.nullcontext(SimpleNamespace(update=update))
-    monkeypatch.setattr("svtoolkit.corpora.synthetic.corpus.tqdm", lambda **_: bar)
+    monkeypatch.setattr("svtoolkit.corpora.synthetic.corpus.show_progress", lambda *_: bar)
 
 
 def hash_files(out: Path) -> dict[str, str]:
