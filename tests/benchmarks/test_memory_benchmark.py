@@ -185,7 +185,7 @@ def test_nothing_new_is_begun_after_the_time_is_over(tmp_path: Path, capsys: Any
         (["--parts", "ledgre"], "--parts: there is no part 'ledgre' on cpu; expected ledger, breakdown,"),
         (["--parts", "cuda_memory"], "--parts: there is no part 'cuda_memory' on cpu"),
         (["--networks", "resnet10,resnet"], "--networks: there is no network 'resnet'"),
-        (["--device", "tpu"], "device is 'tpu', expected auto, cpu, cuda or cuda:N"),
+        (["--device", "tpu"], "device is 'tpu', expected auto, cpu, cuda, cuda:N or mps"),
     ],
 )
 def test_what_is_asked_for_must_be_there(tmp_path: Path, capsys: Any, words: list[str], sentence: str) -> None:

@@ -103,7 +103,7 @@ def test_relative_paths_are_taken_from_root(tmp_path, model, monkeypatch):
     ("word", "message"),
     [
         ("threads=0", "threads is 0, expected 1 or more, or null"),
-        ("device=tpu", "device is 'tpu', expected auto, cpu, cuda or cuda:N"),
+        ("device=tpu", "device is 'tpu', expected auto, cpu, cuda, cuda:N or mps"),
         ("precision=int8", "precision is 'int8', expected one of fp32, bf16, fp16"),
         ("max_bad=2", "max_bad is 2.0, expected a share of the utterances from 0 to 1"),
         ("batch_seconds=0.5", "batch_seconds is 0.5, expected 1 second of audio or more"),

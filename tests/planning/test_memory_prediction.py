@@ -248,7 +248,7 @@ def test_nothing_is_computed_and_no_random_number_drawn():
         ({"budget_gib": 0.0}, "budget_gib is 0.0, expected a finite number above 0"),
         ({"budget_gib": float("nan")}, "budget_gib is nan, expected a finite number above 0"),
         ({"precision": "fp8"}, "precision is 'fp8', expected one of fp32, bf16, fp16"),
-        ({"device": "tpu"}, "device is 'tpu', expected auto, cpu, cuda or cuda:N"),
+        ({"device": "tpu"}, "device is 'tpu', expected auto, cpu, cuda, cuda:N or mps"),
         ({"model": "resnet35"}, "there is no network 'resnet35'; did you mean 'resnet"),
         (
             {"memory": MemoryStrategyConfig(strategy="reversible")},

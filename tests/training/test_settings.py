@@ -35,7 +35,7 @@ from svtoolkit.training.settings import micro_batch_of
             r"trainer\.micro_batch is 0, expected a divisor of trainer\.batch_size, which is 8",
         ),
         ({"trainer__precision": "fp8"}, r"precision is 'fp8', expected one of fp32, bf16, fp16"),
-        ({"trainer__device": "tpu"}, r"device is 'tpu', expected auto, cpu, cuda or cuda:N"),
+        ({"trainer__device": "tpu"}, r"device is 'tpu', expected auto, cpu, cuda, cuda:N or mps"),
         ({"data__crop_frames": 0}, r"data\.crop_frames is 0, expected 1 or more"),
         ({"data__num_workers": -1}, r"data\.num_workers is -1, expected 0 or more"),
         ({"data__speeds": []}, r"data\.speeds is \[\], expected different factors above 0"),
