@@ -12,7 +12,7 @@ from typing import Any
 from tqdm import tqdm
 
 from svtoolkit.config import ValidateConfig
-from svtoolkit.data.audio_table import choose_audio_table
+from svtoolkit.data.audio_table import AUDIO_TABLES, find_source
 from svtoolkit.data.bad_files import BAD_FILES, check_max_bad
 from svtoolkit.data.dropping import drop_bad_audio
 from svtoolkit.data.repair import repair
@@ -75,7 +75,7 @@ def _options(config: ValidateConfig) -> dict[str, Any]:
 @contextmanager
 def _progress(config: ValidateConfig) -> Iterator[Callable[[int], object]]:
     """Takes the number of recordings that are done and shows it."""
-    table = Path(config.data) / choose_audio_table(Path(config.data), None)
+    table = Path(config.data) / AUDIO_TABLES[find_source(Path(config.data), None)]
     total = len(table.read_bytes().splitlines()) if table.is_file() else None
     with tqdm(total=total, unit="file", desc="validate", dynamic_ncols=True, disable=not config.check_audio) as bar:
         yield lambda done: bar.update(done - bar.n)
