@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
-_CREDENTIALS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/{1,2})[^/\s]+@")
+_CREDENTIALS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*\\?:/{1,2})[^/\s]+@")
+"""Hydra escapes colons."""
 
 
 def hide_credentials(text: str) -> str:
     """``text`` with ``***`` for the user and password of URLs, also of those that have lost a slash in a path."""
     return _CREDENTIALS.sub(r"\1***@", text) if "@" in text else text
+
+
+def without_credentials(content: Any) -> Any:
+    """Nested plain data with the same done to all texts in it."""
+    if isinstance(content, dict):
+        return {key: without_credentials(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [without_credentials(value) for value in content]
+    return hide_credentials(content) if isinstance(content, str) else content
 
 
 class UserError(Exception):

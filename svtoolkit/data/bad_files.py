@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from svtoolkit.errors import UserError
+from svtoolkit.errors import UserError, hide_credentials
 from svtoolkit.system.atomic import atomic_write
 
 BAD_FILES = "bad_files.tsv"
@@ -105,7 +105,7 @@ def listing_bad_files(folder: Path, utterances: int, max_bad: float) -> Iterator
 def write_bad_files(folder: Path, found: Iterable[BadFile]) -> None:
     """Write `bad_files.tsv` of a folder; where nothing was found, none is there afterwards."""
     lines = [
-        f"{item.utterance_id}\t{item.path}\t{' '.join(item.reason.split())}\n"
+        hide_credentials(f"{item.utterance_id}\t{item.path}\t{' '.join(item.reason.split())}\n")
         for item in sorted(found, key=lambda item: item.utterance_id)
     ]
     if lines:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from svtoolkit.config import TrainConfig
-from svtoolkit.errors import UserError
+from svtoolkit.errors import UserError, without_credentials
 from svtoolkit.runs.full_state import list_states
 from svtoolkit.runs.history import HISTORY, History
 from svtoolkit.system.atomic import atomic_write
@@ -58,14 +58,14 @@ def check_run(config: TrainConfig) -> None:
 
 
 def write_config(config: TrainConfig) -> None:
-    """Write config.yaml: the composed configuration, as the newest command gave it.
+    """Write config.yaml: the composed configuration, as the newest command gave it, without credentials of URLs.
 
     Raises:
         UserError: exp_dir cannot be written to.
     """
     path = Path(config.exp_dir) / CONFIG
     with _explaining(path), atomic_write(path) as stream:
-        write_yaml(asdict(config), stream)
+        write_yaml(without_credentials(asdict(config)), stream)
 
 
 def open_history(folder: Path, *, resume_step: int) -> History:
@@ -162,7 +162,7 @@ def _check_same_config(saved: Path, content: dict[str, Any]) -> None:
         ) from error
     if not isinstance(before, dict):
         raise UserError(f"{saved}: is not the configuration of a run; restore it or use another exp_dir")
-    before, now = _flatten(before), _flatten(content)
+    before, now = (_flatten(without_credentials(each)) for each in (before, content))
     changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
     changed = [key for key in changed if key not in FREE_KEYS]
     if changed:
