@@ -9,6 +9,7 @@ from pathlib import Path
 
 from svtoolkit.errors import UserError, hide_credentials
 from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.temporary_names import remove_abandoned
 
 BAD_FILES = "bad_files.tsv"
 HEADER = "utterance\tfile\treason\n"
@@ -112,6 +113,7 @@ def write_bad_files(folder: Path, found: Iterable[BadFile]) -> None:
         with atomic_write(folder / BAD_FILES) as stream:
             stream.writelines([HEADER, *lines])
     else:
+        remove_abandoned(folder / BAD_FILES)
         (folder / BAD_FILES).unlink(missing_ok=True)
 
 

@@ -16,7 +16,7 @@ from svtoolkit.runs.full_state import list_states
 from svtoolkit.runs.history import HISTORY, History
 from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.output import DiscreetFormatter
-from svtoolkit.system.output_folder import hold_alone
+from svtoolkit.system.output_folder import hold_alone, remove_leftovers
 from svtoolkit.system.plain_data import MalformedError, read_yaml, write_yaml
 from svtoolkit.system.regular_file import check_regular, is_regular
 
@@ -82,13 +82,17 @@ def open_history(folder: Path, *, resume_step: int) -> History:
 def alone_in(logs: Path) -> Iterator[None]:
     """Inside the block no other run trains into the same exp_dir, and all that is logged goes to train.log, too.
 
+    Files that a killed run was writing are removed.
+
     Args:
         logs: the run's folder for them, made if it is missing.
 
     Raises:
         UserError: another run holds exp_dir, or the folder cannot be written to.
     """
-    with _log_file(logs), hold_alone(logs / LOCK, busy=f"{logs.parent}: {BUSY}"):
+    with _log_file(logs), hold_alone(logs / LOCK, busy=f"{logs.parent}: {BUSY}") as alone:
+        if alone:
+            remove_leftovers([logs.parent, logs, logs.parent / CHECKPOINTS, logs.parent / VALIDATION])
         yield
 
 

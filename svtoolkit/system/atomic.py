@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-# Of the file's name, at the front of the temporary one's: what is added must fit the file system's limit too.
-_NAME_LENGTH = 40
+from svtoolkit.system.temporary_names import name_beside, remove_abandoned
 
 
 @contextmanager
@@ -25,13 +23,14 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
         mode: ``"w"`` (UTF-8 text, ``\\n`` line ends) or ``"wb"``.
 
     If the block or the flush raises, ``path`` keeps its old content and the temporary file is removed. Only a process
-    that is killed leaves it: ``.<name>.<random>.tmp``.
+    that is killed leaves it (``svtoolkit.system.temporary_names``), until the file is written again.
     """
     if mode not in ("w", "wb"):
         raise ValueError(f"mode must be 'w' or 'wb', not {mode!r}")
     target = Path(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(target)
         descriptor, temporary = open_beside(target)
     except OSError as error:
         raise type(error)(error.errno, error.strerror, str(target)) from error
@@ -61,11 +60,12 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         path: missing, or an empty folder.
 
     If the block raises, ``path`` stays as it was and the other folder is removed; errors of the system name the file
-    as it would have been called. Only a process that is killed leaves it: ``.<name>.<random>.tmp``.
+    as it would have been called. Only a process that is killed leaves it, until the folder is made again.
     """
     target = Path(path).resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _name_beside(target)
+    remove_abandoned(target)
+    temporary = name_beside(target)
     try:
         temporary.mkdir()
         yield temporary
@@ -84,13 +84,9 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     _sync_folder(target.parent)
 
 
-def _name_beside(target: Path) -> Path:
-    return target.parent / f".{target.name[:_NAME_LENGTH]}.{secrets.token_hex(8)}.tmp"
-
-
 def open_beside(target: Path) -> tuple[int, Path]:
     """A new file in the same folder, open for writing; the system applies the umask, which mkstemp would not."""
-    temporary = _name_beside(target)
+    temporary = name_beside(target)
     return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), temporary
 
 
