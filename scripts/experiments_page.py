@@ -11,6 +11,7 @@ import torch
 
 from svtoolkit import composition
 from svtoolkit.config import TrainConfig
+from svtoolkit.crops.batch_size import wanted_batch_size
 from svtoolkit.planning.run_forecast import GPU_BYTES, GPU_RATE, SECONDS_A_DAY, RunForecast, forecast_run
 from svtoolkit.system.processes import worker_processes
 from svtoolkit.system.progress import show_progress
@@ -55,8 +56,9 @@ def compose(network: str, experiment: str, *overrides: str) -> TrainConfig:
 
 def forecast(config: TrainConfig) -> RunForecast:
     """Of a run on the corpus, on one GPU."""
-    steps = UTTERANCES * len(config.data.speeds) // config.trainer.batch_size * config.trainer.epochs
-    return forecast_run(config, steps, CLASSES)
+    batch_size = wanted_batch_size(config.trainer)
+    steps = UTTERANCES * len(config.data.speeds) // batch_size * config.trainer.epochs
+    return forecast_run(config, steps, batch_size, CLASSES)
 
 
 def gib(predicted: RunForecast) -> str:

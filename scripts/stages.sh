@@ -259,7 +259,12 @@ _fingerprint() {
         else
             printf 'text %q\n' "$input"
         fi
-    done
+    done | _without_credentials
+}
+
+# Standard input with *** for the user and password of URLs, as svtoolkit/errors.py has it.
+_without_credentials() {
+    sed -E 's|([A-Za-z][A-Za-z0-9+.-]*:/{1,2})[^/[:space:]]+@|\1***@|g'
 }
 
 # stage_fresh N INPUT...: whether stage N was finished with just these inputs (files, directories, options).
@@ -364,7 +369,7 @@ run_logged() {
         printf '# %s $' "$(date '+%Y-%m-%d %H:%M:%S')"
         printf ' %q' "$@"
         echo
-    } >>"$log"
+    } | _without_credentials >>"$log"
     old_trap=$(trap -p INT)
     # A command that takes Ctrl-C for "save and stop" may exit with 0: the recipe must not go on to the next stage.
     trap 'interrupted=yes' INT

@@ -110,7 +110,7 @@ def _run_command(name: str, words: list[str]) -> int:
 
     if show:
         with log_to_stdout("# %(message)s"):
-            print(composition.to_yaml(composition.compose(name, overrides)), end="")
+            print(hide_credentials(composition.to_yaml(composition.compose(name, overrides))), end="")
         return 0
     with log_to_stdout():
         config = composition.load(name, overrides)

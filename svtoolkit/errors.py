@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
-_CREDENTIALS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/{1,2})[^/\s]+@")
+_CREDENTIALS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*\\?:/{1,2})[^/\s]+@")
+"""Hydra escapes colons."""
 
 _SIGNED = re.compile(r"(?i)([?&](?:[\w-]*(?:token|signature|credential|secret|password|key|keyid)|sig)=)[^&\s'\"]+")
 """In the query of a URL: those of S3, GCS and Azure, and what services call theirs."""
@@ -15,6 +17,15 @@ def hide_credentials(text: str) -> str:
     the keys and signatures of their queries."""
     text = _CREDENTIALS.sub(r"\1***@", text) if "@" in text else text
     return _SIGNED.sub(r"\1***", text) if "=" in text else text
+
+
+def without_credentials(content: Any) -> Any:
+    """Nested plain data with the same done to all texts in it."""
+    if isinstance(content, dict):
+        return {key: without_credentials(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [without_credentials(value) for value in content]
+    return hide_credentials(content) if isinstance(content, str) else content
 
 
 class UserError(Exception):

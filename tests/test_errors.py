@@ -8,8 +8,9 @@ import pickle
 import pytest
 
 from svtoolkit.cli import main
+from svtoolkit.data.bad_files import BadFile, write_bad_files
 from svtoolkit.errors import UserError, hide_credentials
-from svtoolkit.runs.provenance import read_record, write_record
+from svtoolkit.runs.provenance import append_command, read_record, write_record
 from svtoolkit.system.output import log_to_stdout
 
 
@@ -18,6 +19,7 @@ from svtoolkit.system.output import log_to_stdout
     [
         ("https://me:secret@host/a.tar: is gone", "https://***@host/a.tar: is gone"),
         ("https:/me:secret@host/a.tar:0:5", "https:/***@host/a.tar:0:5"),
+        (r"https\://me\:secret@host/a", r"https\://***@host/a"),
         ("https://me:se@cret@host:80/a", "https://***@host:80/a"),
         ("s3://key@bucket and ftp://me:secret@host", "s3://***@bucket and ftp://***@host"),
         ("https://host/me@home", "https://host/me@home"),
@@ -44,6 +46,26 @@ def test_records_of_commands(tmp_path):
     write_record(tmp_path / "r.yaml", "svt x root=https://me:secret@host/", {"root": "https://me:secret@host/"})
     assert "secret" not in (tmp_path / "r.yaml").read_text()
     assert read_record(tmp_path / "r.yaml") == {"command": "svt x root=https://***@host/", "root": "https://***@host/"}
+
+
+def test_commands_of_a_run_whoever_gives_them(tmp_path):
+    append_command(tmp_path / "commands.txt", "svt train data.root=https://me:secret@host/")
+    append_command(tmp_path / "commands.txt", "svt train data.root=https://me:secret@host/")
+    assert (tmp_path / "commands.txt").read_text() == "svt train data.root=https://***@host/\n"
+
+
+def test_bad_files_of_shards_at_a_url(tmp_path):
+    write_bad_files(tmp_path, [BadFile("a", "https:/me:secret@host/s.tar:0:9", "https://me:secret@host/s.tar: is cut")])
+    assert "secret" not in (tmp_path / "bad_files.tsv").read_text()
+
+
+def test_the_configuration_that_is_shown(capsys):
+    words = ["data.train=https://me:secret@host/a", "--data.root", "s3://key:secret@b/"]
+    assert main(["train", *words, "--cfg", "job"]) == 0
+    shown = capsys.readouterr().out
+    assert "train: https://***@host/a\n" in shown
+    assert "root: s3://***@b/\n" in shown
+    assert "secret" not in shown
 
 
 def test_errors_of_usage(capsys):

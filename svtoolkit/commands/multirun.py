@@ -11,19 +11,26 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from svtoolkit import composition
 from svtoolkit.commands import train
-from svtoolkit.errors import UserError
-from svtoolkit.system.output import log_to_stdout
+from svtoolkit.errors import UserError, hide_credentials
+from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.output import DiscreetFormatter, log_to_stdout
 from svtoolkit.system.shell_words import join_words
 
 COMMAND = "train"
 
-NO_FILES_OF_HYDRA = ("hydra.output_subdir=null", "hydra/job_logging=none", "hydra.sweep.dir=multirun")
+SWEEP_DIR = "multirun"
+
+NO_FILES_OF_HYDRA = ("hydra.output_subdir=null", "hydra/job_logging=none", f"hydra.sweep.dir={SWEEP_DIR}")
 """A run's own folder has its configuration and its log; what launchers write goes to one place."""
+
+DISCREET = f"+hydra.hydra_logging.formatters.simple.class={DiscreetFormatter.__module__}.{DiscreetFormatter.__name__}"
+"""Hydra lists the overrides of each job."""
 
 DOT = "__"
 """Stands for the dot of a key in Hydra's eyes, where optim=adamw and optim.lr=0.1 could not be side by side."""
@@ -49,9 +56,19 @@ def run_jobs(overrides: Sequence[str]) -> int:
 
     start = hydra.main(version_base="1.3", config_path=None, config_name=None)
     words = [f"+{key.replace('.', DOT)}={value}" for key, _, value in (word.partition("=") for word in ours)]
-    with patch.object(sys, "argv", [f"svt {COMMAND}", "--multirun", *NO_FILES_OF_HYDRA, *of_hydra, *words]):
-        start(run_job)()
+    with patch.object(sys, "argv", [f"svt {COMMAND}", "--multirun", *NO_FILES_OF_HYDRA, DISCREET, *of_hydra, *words]):
+        try:
+            start(run_job)()
+        finally:
+            _hide_in(Path(f"{SWEEP_DIR}/multirun.yaml"))
     return 0
+
+
+def _hide_in(file: Path) -> None:
+    """Take the credentials of URLs out of the file in which Hydra keeps what it was asked for."""
+    if file.is_file() and (text := file.read_text(encoding="utf-8")) != (shown := hide_credentials(text)):
+        with atomic_write(file) as stream:
+            stream.write(shown)
 
 
 def _choices(override: str, catalogue: composition.Catalogue) -> list[str]:

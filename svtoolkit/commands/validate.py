@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from svtoolkit.config import ValidateConfig
-from svtoolkit.data.audio_table import choose_audio_table
+from svtoolkit.data.audio_table import AUDIO_TABLES, find_source
 from svtoolkit.data.bad_files import BAD_FILES, check_max_bad
 from svtoolkit.data.dropping import drop_bad_audio
 from svtoolkit.data.repair import repair
@@ -74,7 +74,7 @@ def _options(config: ValidateConfig) -> dict[str, Any]:
 @contextmanager
 def _progress(config: ValidateConfig) -> Iterator[Callable[[int], object]]:
     """Takes the number of recordings that are done and shows it."""
-    table = Path(config.data) / choose_audio_table(Path(config.data), None)
+    table = Path(config.data) / AUDIO_TABLES[find_source(Path(config.data), None)]
     total = len(table.read_bytes().splitlines()) if table.is_file() else None
     with show_progress("validate", total, "file", shown=config.check_audio) as progress:
         yield lambda done: progress.update(done - progress.n)

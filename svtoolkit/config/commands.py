@@ -77,12 +77,12 @@ class ValidateConfig:
     against: list[str] = setting([], "other directories that may share no speaker with it (train against eval)")
     sample_rate: int | None = setting(None, "Hz that all audio must have; null: any, but one")
     channel: int | None = setting(None, "channel of multi-channel files, counted from 0; null: such files are a fault")
-    check_audio: bool = setting(True, "open and decode every file; false: tables only")
+    check_audio: bool = setting(True, "open and decode every file, or read all features; false: tables only")
     fix: str | None = setting(None, "folder that a repaired copy is written to")
     max_bad: float = setting(
         0.0,
-        "share of the utterances with bad audio that are taken out of the tables and listed in bad_files.tsv, but for "
-        "those in trial lists; any above 0 allows one, 0: a fault like all others",
+        "share of the utterances with bad audio or features that are taken out of the tables and listed in "
+        "bad_files.tsv, but for those in trial lists; any above 0 allows one, 0: a fault like all others",
     )
     jobs: int = setting(1, "parallel readers")
 

@@ -62,6 +62,7 @@ LIMITS: dict[str, Limit] = {
     "augment.babble_talkers": Limit(100),
     "trainer.epochs": Limit(1_000_000),
     "trainer.batch_size": _BATCH,
+    "trainer.max_batch_size": _BATCH,
     "trainer.threads": _PROCESSES,
     "trainer.devices": _PROCESSES,
 }

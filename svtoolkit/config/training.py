@@ -240,7 +240,12 @@ class TrainerConfig:
     """The training loop."""
 
     epochs: int = setting(50, "every (utterance, speed) once, in whole batches (50 at three speeds: WeSpeaker's 150)")
-    batch_size: int = setting(256, "EFFECTIVE batch: crops that one optimizer step sees")
+    batch_size: int | None = setting(
+        None,
+        "EFFECTIVE batch: crops that one optimizer step sees; null: max_batch_size, or what makes two steps where an "
+        "epoch has fewer crops",
+    )
+    max_batch_size: int = setting(256, "most crops that one optimizer step sees where batch_size is null")
     micro_batch: int | None = setting(
         None,
         "most crops in memory at once on a device; the rest of its share is accumulated; null: as many as the GPU is "

@@ -61,9 +61,10 @@ class BatchSampler:
 
     def __post_init__(self) -> None:
         if self.num_entries < self.batch_size:
+            fitting = fitting_batch_size(self.num_entries, self.processes)
             raise UserError(
                 f"trainer.batch_size is {self.batch_size}, but the training set has {self.num_entries} crops an epoch "
-                f"(utterances x data.speeds); lower it, for example to trainer.batch_size={self._fitting_batch()}"
+                f"(utterances x data.speeds); lower it, for example to trainer.batch_size={fitting}"
             )
         self.share = share_of(self.batch_size, self.processes)
         if not 0 < self.micro_batch <= self.share or self.share % self.micro_batch:
@@ -74,10 +75,6 @@ class BatchSampler:
             )
         self.start_step = 0
         self.total_steps = self.steps_per_epoch
-
-    def _fitting_batch(self) -> int:
-        """The largest power of two by which an epoch of these entries has two steps, or one."""
-        return 1 << max(0, max(1, self.num_entries // 2).bit_length() - 1)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -101,6 +98,19 @@ class BatchSampler:
 
     def __len__(self) -> int:
         return (self.total_steps - self.start_step) * (self.share // self.micro_batch)
+
+
+def fitting_batch_size(entries: int, processes: int = 1, micro_batch: int = 1) -> int:
+    """The largest batch by which an epoch has two steps: a power of two times what has to divide it.
+
+    Args:
+        entries: crops an epoch; of fewer than four a process it is one step.
+        processes: that share the batch equally; each needs two crops, of which BatchNorm takes the variance.
+        micro_batch: that divides the share of each, unless the epoch has too few crops for it.
+    """
+    unit = processes * micro_batch if 2 * processes * micro_batch <= entries else processes
+    fitting = unit << max(1, entries // 2 // unit).bit_length() - 1
+    return max(fitting, 2 * processes) if 2 * processes <= entries else fitting
 
 
 def share_of(batch_size: int, processes: int) -> int:

@@ -13,7 +13,7 @@ from typing import IO, Any, ClassVar, Generic, TypeVar
 
 from svtoolkit.data.bad_files import BadFile, listing_bad_files
 from svtoolkit.data.kaldi_dir import Utterance
-from svtoolkit.errors import UserError
+from svtoolkit.errors import UserError, without_credentials
 from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.output_folder import claim_folder, explain_full_disk, hold_alone, remove_leftovers
 from svtoolkit.system.processes import map_unordered
@@ -139,7 +139,7 @@ def write_archive(task: ArchiveTask, made: Record, fill: Callable[[IO[bytes]], I
         if len(made.bad) > task.bad_allowed:
             return made
     with atomic_write(task.record) as record:
-        json.dump(asdict(made), record, ensure_ascii=False)
+        json.dump(without_credentials(asdict(made)), record, ensure_ascii=False)
     return made
 
 

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from svtoolkit.errors import UserError
+from svtoolkit.errors import UserError, hide_credentials
 from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.temporary_names import remove_abandoned
 
 BAD_FILES = "bad_files.tsv"
 HEADER = "utterance\tfile\treason\n"
@@ -105,13 +106,14 @@ def listing_bad_files(folder: Path, utterances: int, max_bad: float) -> Iterator
 def write_bad_files(folder: Path, found: Iterable[BadFile]) -> None:
     """Write `bad_files.tsv` of a folder; where nothing was found, none is there afterwards."""
     lines = [
-        f"{item.utterance_id}\t{item.path}\t{' '.join(item.reason.split())}\n"
+        hide_credentials(f"{item.utterance_id}\t{item.path}\t{' '.join(item.reason.split())}\n")
         for item in sorted(found, key=lambda item: item.utterance_id)
     ]
     if lines:
         with atomic_write(folder / BAD_FILES) as stream:
             stream.writelines([HEADER, *lines])
     else:
+        remove_abandoned(folder / BAD_FILES)
         (folder / BAD_FILES).unlink(missing_ok=True)
 
 

@@ -6,8 +6,9 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-from svtoolkit.data.audio_table import AUDIO_TABLES
+from svtoolkit.data.audio_table import AUDIO_TABLES, find_source
 from svtoolkit.data.bad_files import BadFile, BadFiles, read_bad_files, write_bad_files
+from svtoolkit.data.feature_verification import FEATURE_FAULTS
 from svtoolkit.data.kaldi_dir import KaldiDir, further_tables, invert, parse_tables
 from svtoolkit.data.repair import choose_dropped
 from svtoolkit.data.tables import read_table, write_table
@@ -16,8 +17,8 @@ from svtoolkit.data.validation import Validation, find_trials
 
 AUDIO_FAULTS = frozenset(
     "missing-audio unreadable-audio empty-audio truncated-audio not-finite silent-audio beyond-end".split()
-)
-"""Codes of faults that are of an utterance's audio alone."""
+).union(FEATURE_FAULTS)
+"""Codes of faults that are of an utterance's audio, or features, alone."""
 
 
 def drop_bad_audio(
@@ -41,7 +42,7 @@ def drop_bad_audio(
         UserError: more are bad; nothing is changed.
     """
     folder = Path(path)
-    tables = parse_tables(folder, root)
+    tables = parse_tables(folder, root, find_source(folder, None))
     kaldi_dir = tables.kaldi_dir
     tried = {
         utterance

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from svtoolkit.data.audio_table import AUDIO_TABLES
+from svtoolkit.data.audio_table import AUDIO_TABLES, FEATURES, find_source
+from svtoolkit.data.feature_settings import StoredFeatures
+from svtoolkit.data.feature_verification import NUM_FRAMES, UNUSABLE
 from svtoolkit.data.kaldi_dir import KaldiDir, further_tables, parse_tables
 from svtoolkit.data.tables import MISSING_TABLE, Fault, write_table
 from svtoolkit.data.trials import Trials, parse_trials, write_trials
@@ -48,7 +50,8 @@ def repair(
     utterance, equal ones are made one. Recordings of another rate than ``sample_rate`` (the most frequent rate if
     None) and speakers that a directory of ``against`` has as well are dropped. Tables are sorted, spk2utt is derived
     from utt2spk, paths become absolute, utt2dur is measured; where audio is not opened, utt2dur is kept if it is
-    complete. Other tables named utt2*, spk2* and text are restricted to what stays.
+    complete. Other tables named utt2*, spk2* and text are restricted to what stays. Of features, the archives are read
+    where they lie, and utt2num_frames is counted again.
 
     Args:
         path: the data directory.
@@ -61,7 +64,10 @@ def repair(
     source, target = Path(path), Path(out)
     _check_target(source, target)
     validation = validate(source, root=root, check_audio=check_audio, **options)
-    kaldi_dir = parse_tables(source, root).kaldi_dir
+    unusable = next((fault for fault in validation.faults if fault.code == UNUSABLE), None)
+    if unusable is not None:
+        raise UserError(f"{source}/{unusable}; a copy would be as unusable, so nothing is written")
+    kaldi_dir = parse_tables(source, root, find_source(source, None)).kaldi_dir
     dropped = choose_dropped(kaldi_dir, validation.faults)
     kept = kaldi_dir.subset(utterance for utterance in kaldi_dir.utt2spk if utterance not in dropped)
     if not kept.utt2spk:
@@ -79,6 +85,10 @@ def repair(
     with atomic_folder(target) as copy:
         kept.write(copy)
         _copy_tables(source, copy, kept, result)
+        if kept.audio_table == FEATURES:
+            StoredFeatures.read(source).write(copy)
+            if check_audio:
+                write_table(copy / NUM_FRAMES, {name: str(validation.frames[name]) for name in kept.utt2spk})
         _copy_trials(source, copy, kept, result)
         _compare_files(source, copy, result)
     return result
@@ -158,4 +168,6 @@ def _compare_files(source: Path, target: Path, result: Repair) -> None:
     for original in sorted(source.iterdir()):
         if original.name not in explained and not (target / original.name).exists():
             reason = "incomplete" if original.name == "utt2dur" else "not a table of utterances or speakers"
+            if target.joinpath(FEATURES).is_file() and original.suffix == ".ark":
+                reason = "its features are read where they are"
             result.left_out.append((original.name, reason))

@@ -14,6 +14,8 @@ from typing import Any
 
 from svtoolkit.config import ValidateConfig
 from svtoolkit.data.audio_survey import SILENCE_DBFS, Extent, Survey, survey_recording
+from svtoolkit.data.audio_table import find_source
+from svtoolkit.data.feature_verification import FeatureChecks
 from svtoolkit.data.kaldi_dir import PIPE, KaldiDir, Tables, parse_tables
 from svtoolkit.data.shard_index import INDEX
 from svtoolkit.data.shard_verification import verify_shards
@@ -39,6 +41,7 @@ class Validation:
         faults: in the order of the tables, then of the recordings, the trial lists and the other directories.
         rates: sample rate in Hz -> recordings; empty if audio was not opened.
         durations: utterance -> seconds that its audio holds; empty if audio was not opened.
+        frames: utterance -> frames that its features hold; empty if there are none, or they were not opened.
         speakers: number of speakers in utt2spk.
         utterances: number of utterances in utt2spk.
         hours: of all utterances: of their audio or, if audio was not opened, by the tables.
@@ -47,6 +50,7 @@ class Validation:
     faults: list[Fault] = field(default_factory=list)
     rates: Counter[int] = field(default_factory=Counter)
     durations: dict[str, float] = field(default_factory=dict)
+    frames: dict[str, int] = field(default_factory=dict)
     speakers: int = 0
     utterances: int = 0
     hours: float = 0.0
@@ -70,12 +74,21 @@ def validate(path: str | Path, *, progress: Callable[[int], object] | None = Non
     """
     config = ValidateConfig(str(path), **options)
     _check_options(config)
-    tables = parse_tables(path, config.root)
+    is_features = find_source(Path(path), None) == "features"
+    if is_features and (config.sample_rate is not None or config.channel is not None):
+        raise UserError(f"{path}: holds features, of which no audio can be had; leave out sample_rate and channel")
+    tables = parse_tables(path, config.root, "features" if is_features else None)
     kaldi_dir = tables.kaldi_dir
     validation = Validation(
         faults=list(tables.faults), speakers=len(kaldi_dir.speakers), utterances=len(kaldi_dir.utt2spk)
     )
-    if config.check_audio:
+    if config.check_audio and is_features:
+        checks = FeatureChecks(Path(path), tables)
+        checks.run(config.jobs, progress)
+        validation.faults += checks.faults
+        validation.durations, validation.frames = checks.durations, checks.frames
+        validation.hours = sum(validation.durations.values()) / 3600
+    elif config.check_audio:
         AudioChecks(tables, config.sample_rate, config.channel, validation).run(config.jobs, progress)
         validation.hours = sum(validation.durations.values()) / 3600
     else:

@@ -73,16 +73,17 @@ class RunForecast:
         return int(self.epochs * seconds / self.seconds(rate, devices))
 
 
-def forecast_run(config: TrainConfig, steps: int, num_classes: int) -> RunForecast:
+def forecast_run(config: TrainConfig, steps: int, batch_size: int, num_classes: int) -> RunForecast:
     """Predict what a run takes.
 
     Args:
         config: of the run.
         steps: optimizer steps of the run.
+        batch_size: crops of a step on all devices.
         num_classes: of the head.
     """
     trainer = config.trainer
-    share = share_of(trainer.batch_size, trainer.devices)
+    share = share_of(batch_size, trainer.devices)
     probe = step_of(config, max(2, min(PROBE, share)), num_classes, trainer.devices)
     memory = predict_memory(probe)
     operations, network_bytes = _count(probe)
@@ -90,7 +91,7 @@ def forecast_run(config: TrainConfig, steps: int, num_classes: int) -> RunForeca
     return RunForecast(
         steps=steps,
         epochs=trainer.epochs,
-        batch_size=trainer.batch_size,
+        batch_size=batch_size,
         share=share,
         wanted_micro_batch=trainer.micro_batch,
         memory=memory,

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from svtoolkit.config import TrainConfig
-from svtoolkit.errors import UserError
+from svtoolkit.errors import UserError, without_credentials
 from svtoolkit.runs.full_state import list_states
 from svtoolkit.runs.history import HISTORY, History
 from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.file_lock import delete_lock
 from svtoolkit.system.output import DiscreetFormatter
-from svtoolkit.system.output_folder import hold_alone
+from svtoolkit.system.output_folder import hold_alone, remove_leftovers
 from svtoolkit.system.plain_data import MalformedError, flatten, read_yaml, write_yaml
 from svtoolkit.system.regular_file import check_regular, is_regular
 
@@ -63,14 +63,14 @@ def check_run(config: TrainConfig) -> None:
 
 
 def write_config(config: TrainConfig) -> None:
-    """Write config.yaml: the composed configuration, as the newest command gave it.
+    """Write config.yaml: the composed configuration, as the newest command gave it, without credentials of URLs.
 
     Raises:
         UserError: exp_dir cannot be written to.
     """
     path = Path(config.exp_dir) / CONFIG
     with _explaining(path), atomic_write(path) as stream:
-        write_yaml(asdict(config), stream)
+        write_yaml(without_credentials(asdict(config)), stream)
 
 
 def open_history(folder: Path, *, resume_step: int) -> History:
@@ -87,13 +87,17 @@ def open_history(folder: Path, *, resume_step: int) -> History:
 def alone_in(logs: Path) -> Iterator[None]:
     """Inside the block no other run trains into the same exp_dir, and all that is logged goes to train.log, too.
 
+    Files that a killed run was writing are removed.
+
     Args:
         logs: the run's folder for them, made if it is missing.
 
     Raises:
         UserError: another run holds exp_dir, or the folder cannot be written to.
     """
-    with _log_file(logs), hold_alone(logs / LOCK, busy=f"{logs.parent}: {BUSY}"):
+    with _log_file(logs), hold_alone(logs / LOCK, busy=f"{logs.parent}: {BUSY}") as alone:
+        if alone:
+            remove_leftovers([logs.parent, logs, logs.parent / CHECKPOINTS, logs.parent / VALIDATION])
         yield
 
 
@@ -170,7 +174,7 @@ def _check_same_config(saved: Path, content: dict[str, Any]) -> None:
         ) from error
     if not isinstance(before, dict):
         raise UserError(f"{saved}: is not the configuration of a run; restore it or use another exp_dir")
-    before, now = flatten(before), flatten(content)
+    before, now = (flatten(without_credentials(each)) for each in (before, content))
     changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
     changed = [key for key in changed if key not in FREE_KEYS and not key.startswith(FREE_PREFIX)]
     if changed:

@@ -48,8 +48,11 @@ def read_record(path: str | Path) -> dict[str, Any]:
 
 
 def append_command(path: str | Path, command: str) -> None:
-    """Add a line to the commands of a run, unless it is there: a run may be continued with the same command."""
-    file = Path(path)
+    """Add a line to the commands of a run, unless it is there: a run may be continued with the same command.
+
+    Credentials of URLs are left out.
+    """
+    file, command = Path(path), hide_credentials(command)
     lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if is_regular(file) else []
     if command not in lines:
         with atomic_write(file) as stream:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import shutil
 import sys
 import time
@@ -13,11 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from svtoolkit.system.temporary_names import name_beside, remove_abandoned
+
 DELAYS = (0.01, 0.03, 0.1, 0.3, 1.0)
 """Seconds before further attempts to rename on Windows."""
-
-# Of the file's name, at the front of the temporary one's: what is added must fit the file system's limit too.
-_NAME_LENGTH = 40
 
 
 @contextmanager
@@ -30,13 +28,14 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
         mode: ``"w"`` (UTF-8 text, ``\\n`` line ends) or ``"wb"``.
 
     If the block or the flush raises, ``path`` keeps its old content and the temporary file is removed. Only a process
-    that is killed leaves it: ``.<name>.<random>.tmp``.
+    that is killed leaves it (``svtoolkit.system.temporary_names``), until the file is written again.
     """
     if mode not in ("w", "wb"):
         raise ValueError(f"mode must be 'w' or 'wb', not {mode!r}")
     target = Path(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(target)
         descriptor, temporary = open_beside(target)
     except OSError as error:
         raise type(error)(error.errno, error.strerror, str(target)) from error
@@ -66,11 +65,12 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         path: missing, or an empty folder.
 
     If the block raises, ``path`` stays as it was and the other folder is removed; errors of the system name the file
-    as it would have been called. Only a process that is killed leaves it: ``.<name>.<random>.tmp``.
+    as it would have been called. Only a process that is killed leaves it, until the folder is made again.
     """
     target = Path(path).resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _name_beside(target)
+    remove_abandoned(target)
+    temporary = name_beside(target)
     try:
         temporary.mkdir()
         yield temporary
@@ -103,13 +103,9 @@ def replace(source: Path, target: Path) -> None:
     os.replace(source, target)
 
 
-def _name_beside(target: Path) -> Path:
-    return target.parent / f".{target.name[:_NAME_LENGTH]}.{secrets.token_hex(8)}.tmp"
-
-
 def open_beside(target: Path) -> tuple[int, Path]:
     """A new file in the same folder, open for writing; the system applies the umask, which mkstemp would not."""
-    temporary = _name_beside(target)
+    temporary = name_beside(target)
     return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), temporary
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from svtoolkit.errors import UserError
 from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.file_lock import NoLocksError, hold_lock
+from svtoolkit.system.temporary_names import is_being_written, is_temporary, remove
 
 log = logging.getLogger(__name__)
 
@@ -89,9 +90,12 @@ def claim_folder(claim: Path, made_of: Mapping[str, object], *, content: str, is
 
 
 def remove_leftovers(folders: Iterable[str | Path]) -> None:
-    """Delete what ``atomic_write`` left in folders, some of which may be missing, when its process was killed."""
+    """Delete what ``atomic_write`` left in folders, some of which may be missing, when its process was killed.
+
+    For who holds the folders alone: what another machine left is deleted, too, however new it is.
+    """
     for folder in folders:
         if os.path.isdir(folder):
             for name in os.listdir(folder):
-                if name.startswith(".") and name.endswith(".tmp"):
-                    Path(folder, name).unlink(missing_ok=True)
+                if is_temporary(name) and not is_being_written(name):
+                    remove(Path(folder, name))

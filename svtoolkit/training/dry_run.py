@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 
 from svtoolkit.config import TrainConfig
+from svtoolkit.crops.batch_size import choose_batch_size
 from svtoolkit.crops.sampler import BatchSampler, share_of
 from svtoolkit.crops.training_data import TrainingData
 from svtoolkit.device import autocast, choose_device, synchronize
@@ -43,21 +44,22 @@ def dry_run(config: TrainConfig) -> RunForecast:
     device = choose_device(config.trainer.device, "trainer.device")
     autocast(device, config.trainer.precision)  # refuses what the device cannot do
     seed_everything(config)
-    share = share_of(config.trainer.batch_size, devices)
     data = TrainingData(config)
+    entries = len(data.training_set)
+    batch_size = choose_batch_size(config.trainer, entries, devices)
     sampler = BatchSampler(
-        len(data.training_set),
-        batch_size=config.trainer.batch_size,
-        micro_batch=micro_batch_of(config.trainer, share),
+        entries,
+        batch_size=batch_size,
+        micro_batch=micro_batch_of(config.trainer, share_of(batch_size, devices)),
         seed=config.seed,
         processes=devices,
     )
     steps = sampler.steps_per_epoch * config.trainer.epochs
     data.announce()
-    forecast = forecast_run(config, steps, data.training_set.num_classes)
+    forecast = forecast_run(config, steps, batch_size, data.training_set.num_classes)
     log.info(
         "%d epochs x %d steps of %d crops = %d steps, %.3g EFLOP; %.2f GiB of states and epochs in %s",
-        config.trainer.epochs, sampler.steps_per_epoch, config.trainer.batch_size, steps,
+        config.trainer.epochs, sampler.steps_per_epoch, batch_size, steps,
         forecast.all_operations / 1e18, forecast.disk_bytes / GIB, config.exp_dir,
     )  # fmt: skip
     limit = gpu_memory_bytes(device)

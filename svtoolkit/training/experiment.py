@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from svtoolkit.config import TrainConfig
+from svtoolkit.crops.batch_size import choose_batch_size
 from svtoolkit.crops.crop import CropBatch
 from svtoolkit.crops.loader import load_crops, workers_of
 from svtoolkit.crops.sampler import BatchSampler, share_of
@@ -131,7 +132,7 @@ class Experiment:
             self.data.spec_augment,
             device=self.device,
             precision=settings.precision,
-            batch_size=settings.batch_size,
+            batch_size=self.sampler.batch_size,
             micro_batch=self.sampler.micro_batch,
             gradient_clip=settings.gradient_clip,
             world=world,
@@ -171,11 +172,12 @@ class Experiment:
         return validation
 
     def _build_sampler(self, state: dict[str, Any] | None) -> BatchSampler:
-        settings = self.config.trainer
+        entries = len(self.data.training_set)
+        batch_size = choose_batch_size(self.config.trainer, entries, self.world.size)
         return BatchSampler(
-            len(self.data.training_set),
-            batch_size=settings.batch_size,
-            micro_batch=self._micro_batch(share_of(settings.batch_size, self.world.size), state),
+            entries,
+            batch_size=batch_size,
+            micro_batch=self._micro_batch(share_of(batch_size, self.world.size), state),
             seed=self.config.seed,
             rank=self.world.rank,
             processes=self.world.size,

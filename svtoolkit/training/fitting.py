@@ -58,8 +58,8 @@ def fit_micro_batch(
     if micro_batch % 2 == 0 and _fits(attempt, half, world):
         log.warning(
             "%d crops at once do not fit into the memory of the GPU: continuing with %d, accumulated twice as often; "
-            "the effective batch stays %d (in a new run set trainer.micro_batch=%d)",
-            micro_batch, half, config.trainer.batch_size, half,
+            "the effective batch stays (in a new run set trainer.micro_batch=%d)",
+            micro_batch, half, half,
         )  # fmt: skip
         return half
     tried = f"neither {micro_batch} nor {half} crops" if micro_batch % 2 == 0 else f"not {micro_batch} crops"

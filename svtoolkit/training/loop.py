@@ -115,7 +115,7 @@ class TrainingLoop:
             "step",
             done=self.finished_steps,
             shown=self.world.is_first,
-            each=(self.settings.batch_size, "utt"),
+            each=(self.step.batch_size, "utt"),
         )
 
     def _one_step(self, batches: Iterator[CropBatch], history: History | None, progress: Progress) -> None:

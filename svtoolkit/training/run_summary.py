@@ -40,7 +40,7 @@ def log_run(
     devices = f"{step.world.size} devices x " if step.world.size > 1 else ""
     log.info(
         "effective batch %d = %s%d x %d accumulated; %d epochs x %d steps = %d; peak learning rate %g, as configured",
-        config.trainer.batch_size, devices, micro_batch, step.accumulation,
+        step.batch_size, devices, micro_batch, step.accumulation,
         config.trainer.epochs, schedule.steps_per_epoch, schedule.total_steps, config.optim.lr,
     )  # fmt: skip
     if leaves_mps_idle(config.trainer.device):

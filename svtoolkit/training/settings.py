@@ -6,6 +6,7 @@ from functools import reduce
 
 from svtoolkit.config import TrainConfig, TrainerConfig
 from svtoolkit.config.limits import check_limits
+from svtoolkit.crops.batch_size import wanted_batch_size
 from svtoolkit.crops.sampler import BatchSampler, share_of
 from svtoolkit.crops.stored_features import read_stored_features
 from svtoolkit.data.bad_files import check_max_bad
@@ -22,6 +23,7 @@ _SMALLEST = {
     "trainer.devices": 1,
     "trainer.epochs": 1,
     "trainer.batch_size": 1,
+    "trainer.max_batch_size": 1,
     "trainer.threads": 1,
     "trainer.nonfinite_patience": 1,
     "trainer.checkpoint_minutes": 0,
@@ -57,7 +59,7 @@ def check_settings(config: TrainConfig, processes: int = 1) -> None:
     if clip is not None and not clip > 0:
         raise UserError(f"trainer.gradient_clip is {clip}, expected a norm above 0, or null for none")
     read_stored_features(config)
-    batch_size = config.trainer.batch_size
+    batch_size = wanted_batch_size(config.trainer)
     micro_batch = micro_batch_of(config.trainer, share_of(batch_size, processes))
     BatchSampler(batch_size, batch_size=batch_size, micro_batch=micro_batch, seed=config.seed, processes=processes)
 
@@ -65,4 +67,4 @@ def check_settings(config: TrainConfig, processes: int = 1) -> None:
 def micro_batch_of(trainer: TrainerConfig, share: int) -> int:
     """Crops in memory at once on a device, from its share of an effective batch: at most that share."""
     wanted = trainer.micro_batch
-    return share if wanted is None or share < wanted <= trainer.batch_size else wanted
+    return share if wanted is None or share < wanted <= wanted_batch_size(trainer) else wanted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from svtoolkit.data.bad_files import BadFile
 from svtoolkit.data.feature_settings import StoredFeatures
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.trials import make_trials, write_trials
-from svtoolkit.errors import UserError
+from svtoolkit.errors import UserError, hide_credentials
 from svtoolkit.runs.exp_dir import VALIDATION
 from svtoolkit.scoring.cosine import EmbeddingTable, cosine_scores
 from svtoolkit.scoring.extraction import EmbeddingExtractor
@@ -29,13 +30,15 @@ class HeldOutValidation:
     Args:
         kaldi_dir: the held-out speakers.
         targets_per_speaker, seed: as for ``make_trials``.
-        folder: gets the data directory and the trial list, so that the figures can be recomputed.
+        folder: gets the data directory and the trial list, so that the figures can be recomputed; URLs without
+            their credentials.
     """
 
     def __init__(self, kaldi_dir: KaldiDir, *, targets_per_speaker: int, seed: int, folder: Path) -> None:
         self.utterances = kaldi_dir.utterances()
         self.trials = make_trials(kaldi_dir.spk2utt, seed=seed, targets_per_speaker=targets_per_speaker)
-        kaldi_dir.write(folder)
+        shown = {recording: hide_credentials(location) for recording, location in kaldi_dir.wav_scp.items()}
+        replace(kaldi_dir, wav_scp=shown).write(folder)
         write_trials(folder / "trials", self.trials)
 
     def run(self, extractor: EmbeddingExtractor) -> dict[str, float]:

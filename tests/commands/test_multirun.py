@@ -58,8 +58,12 @@ def test_a_launcher_makes_jobs_of_them(speech, tmp_path, multirun):
 
 
 def test_a_run_that_fails_is_said(tmp_path, multirun):
-    done = multirun(tmp_path / "nothing", tmp_path, "seed=1,2", "exp_dir=exp/${seed}")
+    url = "data.root=https://me:secret@host/shards"
+    done = multirun(tmp_path / "nothing", tmp_path, "seed=1,2", "exp_dir=exp/${seed}", url)
     assert done.returncode == 1
+    assert r"https\://***@host" in done.stdout  # the overrides of the jobs
+    assert "secret" not in done.stdout + done.stderr
+    assert "secret" not in (tmp_path / "multirun" / "multirun.yaml").read_text()
     assert "error: " in done.stderr
     assert "there is no such data directory" in done.stderr
     assert "Traceback" not in done.stderr

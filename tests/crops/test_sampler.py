@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from svtoolkit.crops.sampler import BatchSampler
+from svtoolkit.crops.sampler import BatchSampler, fitting_batch_size
 from svtoolkit.errors import UserError
 
 
@@ -88,6 +88,28 @@ def test_fewer_entries_than_a_batch_are_refused():
         match=r"trainer\.batch_size is 9, but the training set has 8 crops an epoch .*; lower it, .*batch_size=4",
     ):
         BatchSampler(8, batch_size=9, micro_batch=9, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("entries", "processes", "micro_batch", "expected"),
+    [
+        (108, 1, 1, 32),  # 3 steps
+        (64, 1, 1, 32),
+        (63, 1, 1, 16),
+        (5, 1, 1, 2),
+        (3, 1, 1, 2),
+        (2, 1, 1, 2),
+        (108, 3, 1, 48),
+        (5, 2, 1, 4),
+        (108, 1, 12, 48),
+        (108, 2, 12, 48),
+        (20, 1, 12, 8),  # an epoch has no two steps of so many
+    ],
+)
+def test_the_batch_that_fits_makes_two_steps_where_it_can(entries, processes, micro_batch, expected):
+    assert fitting_batch_size(entries, processes, micro_batch) == expected
+    sampler = BatchSampler(entries, batch_size=expected, micro_batch=expected // processes, seed=0, processes=processes)
+    assert sampler.steps_per_epoch >= 2 or entries < 4 * processes
 
 
 @pytest.mark.parametrize("micro_batch", [-1, 0, 3, 5, 16])

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_runs import assert_same_run, fail_after, read_records, tiny_config
+from tiny_runs import assert_same_run, fail_after, files_of, read_records, tiny_config
 
 from svtoolkit.audio.shards.reader import configure_remote
 from svtoolkit.crops.manifest import Manifest
@@ -83,19 +84,30 @@ def test_a_run_may_go_on_from_shards(shards, speech, finished, tmp_path, monkeyp
     assert_same_run(tmp_path / "exp", finished)
 
 
-def test_shards_at_a_url_are_streamed_into_the_cache(shards, finished, tmp_path):
-    remote, tables = tmp_path / "remote", tmp_path / "tables"
-    remote.mkdir()
+def test_shards_at_a_url_are_streamed_into_the_cache(shards, finished, server, tmp_path, monkeypatch):
+    """Its user and password serve a run that is resumed, too, and no file of it shows them."""
+    tables = tmp_path / "tables"
     shutil.copytree(shards, tables)
     for archive in tables.glob("*.tar"):
-        archive.rename(remote / archive.name)
+        server.files[f"/{archive.name}"] = archive.read_bytes()
+        archive.unlink()
+    url = server.url("").replace("http://", "http://someone:secret@")
     config = tiny_config(
-        tables, tmp_path / "exp", data__root=remote.as_uri(), data__cache_dir=str(tmp_path / "cache"),
-        data__num_workers=2,
-    )  # fmt: skip
+        tables, tmp_path / "exp", data__root=url, data__cache_dir=str(tmp_path / "cache"), data__num_workers=2
+    )
+    with monkeypatch.context() as patched:
+        fail_after(patched, 7)
+        with pytest.raises(RuntimeError):
+            train(config)
+    shutil.rmtree(tmp_path / "cache")
+    del server.asked[:]
     assert train(config) is None
     assert_same_run(tmp_path / "exp", finished)
     assert list((tmp_path / "cache").rglob("*.tar"))
+    assert server.asked
+    shown = [path for path, content in files_of(tmp_path / "exp").items() if b"secret" in content]
+    assert shown == []
+    assert yaml.safe_load((tmp_path / "exp" / "config.yaml").read_text())["data"]["root"].startswith("http://***@127")
 
 
 def test_shuffled_shard_by_shard(shards, tmp_path):

@@ -65,6 +65,13 @@ def test_all_stages_from_the_archives_on_four_speakers(folder: Path) -> None:
     assert len(report["results"]) == 2 * 2 * 2
     again = recipe(None, *words, "--other-trials", *TINY).stdout
     assert [f"stage {number}: nothing has changed" in again for number in range(9)] == [True] * 9
+    words[words.index(exp_dir)] = folder / "on features"
+    stored = recipe(None, *words, "--other-trials", "--features", "--no-lm", *TINY, "--stop-stage", 3).stdout
+    assert [f"stage {number}: nothing has changed" in stored for number in range(3)] == [True] * 3
+    assert len(lines(data / "features" / "vox1" / "feats.scp")) == len(lines(data / "vox1" / "utt2spk"))
+    assert sorted({line.split()[1] for line in lines(data / "features" / "vox2" / "utt2spk")}) == chosen
+    assert "crops are stretches of stored features (float32): no audio is read" in stored
+    assert "8 utterances, 0.00 h; 2 speakers x 1 speeds = 2 classes, 2 more held out for validation" in stored
 
 
 def test_the_whole_after_a_rehearsal_unpacks_what_is_missing(folder: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from svtoolkit import composition
 from svtoolkit.cli import main
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.errors import UserError
-from svtoolkit.runs.exp_dir import FREE_KEYS, alone_in
+from svtoolkit.runs.exp_dir import FREE_KEYS, alone_in, check_run, write_config
 from svtoolkit.runs.full_state import list_states
 from svtoolkit.system import file_lock
 from svtoolkit.training.experiment import train
@@ -112,6 +113,26 @@ def test_keys_that_change_nothing_that_is_learnt_may_change(speech, tmp_path, fi
     assert_same_run(tmp_path / "moved", finished)
     assert yaml.safe_load((tmp_path / "moved" / "config.yaml").read_text()) == asdict(changed)
     assert len(list_states(tmp_path / "moved" / "checkpoints")) == 3
+
+
+def test_credentials_of_a_url_are_no_other_configuration(tmp_path):
+    """config.yaml has none; one of an older version has."""
+    config = tiny_config(Path("https://me:secret@host/data"), tmp_path)
+    config.data.train = "https://me:secret@host/data"
+    write_config(config)
+    assert "https://***@host/data" in (tmp_path / "config.yaml").read_text()
+    assert "secret" not in (tmp_path / "config.yaml").read_text()
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "state-0000000001.pt").touch()
+    assert list_states(tmp_path / "checkpoints")
+    check_run(config)
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(asdict(config)))
+    check_run(config)
+    config.data.train = "https://me:secret@other/data"
+    with pytest.raises(
+        UserError, match=r"data\.train was 'https://\*\*\*@host/data' and is 'https://\*\*\*@other/data'"
+    ):
+        check_run(config)
 
 
 def test_other_data_are_refused(speech, tmp_path, monkeypatch):

@@ -282,6 +282,16 @@ def test_run_logged_shows_and_appends_both_streams(tmp_path: Path) -> None:
     assert len(re.findall(r"^# \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \$ bash -c ", log, re.MULTILINE)) == 2
 
 
+def test_credentials_of_urls_are_in_no_log_and_no_mark(tmp_path: Path) -> None:
+    words = "data.root=https://me:secret@host/shards x"
+    body = f"exp_dir=exp\nstage_fresh 1 {words} || stage_begin 1 title\nrun_logged exp/a.log : {words}"
+    done = run_recipe(tmp_path, f"{body}\nstage_done 1 {words}")
+    assert done.returncode == 0, done.stderr
+    for file in ("a.log", ".stages/1"):
+        assert "data.root=https://***@host/shards" in (tmp_path / "exp" / file).read_text().replace("\\", "")
+        assert "secret" not in (tmp_path / "exp" / file).read_text()
+
+
 def test_run_logged_fails_with_the_commands_status(tmp_path: Path) -> None:
     done = run_recipe(tmp_path, "run_logged log/a.log bash -c 'echo told you; exit 7'\necho went on")
     assert done.returncode == 7

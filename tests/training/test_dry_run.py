@@ -42,7 +42,7 @@ def test_operations_are_those_of_the_convolutions_by_hand(tmp_path):
         config = tiny_config(tmp_path, tmp_path)
         config.model = ResNetConfig(name, embedding_dim=16) if name == "resnet10" else _model(config, name)
         forward = _forward_operations(name, config)
-        counted = forecast_run(config, 10, 18).operations
+        counted = forecast_run(config, 10, 8, 18).operations
         assert (passes - 0.5) * forward < counted < (passes + 0.05) * forward
 
 

@@ -34,7 +34,7 @@ def test_page_and_experiments_say_the_same(name):
     experiment, micro_batch, peak, narrow_peak, gflop, eflop, days, published, of_tuning, peak_of_tuning = rows()[name]
     assert experiment == f"`{page.experiment_of(name)}`"
     config = page.compose(name, page.experiment_of(name))
-    assert (config.model.name, config.trainer.batch_size, config.trainer.micro_batch) == (name, 256, None)
+    assert (config.model.name, config.trainer.max_batch_size, config.trainer.micro_batch) == (name, 256, None)
     narrow = page.compose(name, page.experiment_of(name), page.narrow(config))
     assert (narrow.optim.name, narrow.optim.lr) == (f"{config.optim.name}_8bit", config.optim.lr)
     crops = page.UTTERANCES * len(config.data.speeds) * config.trainer.epochs
@@ -42,7 +42,8 @@ def test_page_and_experiments_say_the_same(name):
     assert int(days) == pytest.approx(float(eflop) * 1e18 / page.GPU_RATE / page.SECONDS_A_DAY, abs=0.6)
     assert published == page.PUBLISHED.get(name, "")
     fine_tuning = page.compose(name, "voxceleb_lm")
-    assert (fine_tuning.trainer.batch_size, fine_tuning.data.crop_frames, fine_tuning.data.speeds) == (128, 600, [1.0])
+    assert (fine_tuning.data.crop_frames, fine_tuning.data.speeds) == (600, [1.0])
+    assert fine_tuning.trainer.max_batch_size == 128
     assert (fine_tuning.loss.margin, fine_tuning.init_head, fine_tuning.optim.name) == (0.5, "original_speakers", "sgd")
     room = (page.GPU_BYTES - 2**30) / 2**30
     for crops, batch, need in ((micro_batch, 256, peak), (of_tuning, 128, peak_of_tuning)):

@@ -23,6 +23,10 @@ from svtoolkit.training.settings import micro_batch_of
         ({"trainer__gradient_clip": 0.0}, r"trainer\.gradient_clip is 0\.0, expected a norm above 0, or null for none"),
         ({"trainer__batch_size": 1000}, r"trainer\.batch_size is 1000, but the training set has 108 crops an epoch"),
         (
+            {"trainer__batch_size": None, "trainer__max_batch_size": 0},
+            r"trainer\.max_batch_size is 0, expected 1 or more",
+        ),
+        (
             {"trainer__batch_size": 0},
             r"trainer\.batch_size is 0, expected 1 or more",
         ),

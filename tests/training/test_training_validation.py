@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +105,31 @@ def test_of_few_speakers_a_fifth_is_held_out_unless_a_number_is_given(
     assert (0 if data.held_out is None else len(data.held_out.speakers)) == held_out
     assert ("held out for validation" in caplog.text) == (note is not None)
     assert note is None or note in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected", "note"),
+    [
+        (
+            {"batch_size": None},
+            32,
+            "batch_size is 32 instead of 256: 108 crops an epoch .* make 3 steps of it; ",
+        ),
+        ({"batch_size": None, "max_batch_size": 108}, 108, None),
+        ({"batch_size": None, "micro_batch": 6}, 48, "trainer.batch_size is 48 instead of 256"),
+        ({"batch_size": 108}, 108, None),
+    ],
+)
+def test_a_corpus_of_fewer_crops_than_a_batch_gets_one_that_fits(changes, expected, note, speech, tmp_path, caplog):
+    config = tiny_config(speech, tmp_path)
+    config.trainer = replace(config.trainer, **changes)
+    with caplog.at_level(logging.INFO):
+        experiment = Experiment(config)
+    assert experiment.step.batch_size == experiment.sampler.batch_size == expected
+    assert experiment.schedule.steps_per_epoch == 108 // expected
+    assert bool(re.search("instead of", caplog.text)) == (note is not None)
+    assert note is None or re.search(note, caplog.text)
+    assert f"effective batch {expected} = " in caplog.text
 
 
 def test_fewer_held_out_speakers_than_usual_are_spoken_of(tmp_path, caplog):

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from svtoolkit.audio.shards.remote_source import TransferError, fetch_archive
+from svtoolkit.audio.shards.remote_source import LookupFailedError, TransferError, fetch_archive
 from svtoolkit.errors import UserError, hide_credentials
 from svtoolkit.system.checksum import hash_file
 from svtoolkit.system.file_lock import NoLocksError, has_shared_locks, hold_lock, release_shared_lock, share_lock
@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 
 DELAYS = (1.0, 2.0, 4.0, 8.0)
 """Seconds before the second attempt to fetch an archive, before the third and so on."""
+
+LOOKUPS = 3
+"""Attempts in which the name of the server is not found: a resolver may take many seconds to say so."""
 
 SPACE_LIMIT = 600.0
 """Seconds to wait until others no longer need their archives."""
@@ -115,14 +118,16 @@ class RemoteShards:
             _release(lock)
 
     def _download(self, url: str, partial: Path, lock: Path) -> None:
-        for delay in (*DELAYS, None):
+        lookups = 0
+        for attempt, delay in enumerate((*DELAYS, None), start=1):
             _release(lock)  # of the attempt before, or of a process that was killed: this one has the lock now
             try:
                 return fetch_archive(url, partial, lambda size: self._reserve(url, size, lock))
             except TransferError as error:
-                if delay is None:
+                lookups += isinstance(error, LookupFailedError)
+                if delay is None or lookups == LOOKUPS:
                     raise UserError(
-                        f"{url}: could not be fetched in {len(DELAYS) + 1} attempts ({error}); check the network and "
+                        f"{url}: could not be fetched in {attempt} attempts ({error}); check the network and "
                         "the address, then run the command again: what is fetched already is kept"
                     ) from error
                 log.warning("%s: %s; another attempt in %g s", hide_credentials(url), error, delay)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,8 +28,16 @@ PASSING_STATUS = {408, 425, 429, 500, 502, 503, 504}
 """Answers of an HTTP server that may be another one a little later (RFC 9110, RFC 6585)."""
 
 
+PASSING_LOOKUPS = {getattr(socket, name) for name in ("EAI_AGAIN", "EAI_SYSTEM") if hasattr(socket, name)}
+"""What a resolver says of a name that it may find a little later (RFC 3493)."""
+
+
 class TransferError(Exception):
     """A transfer failed in a way that may not fail again."""
+
+
+class LookupFailedError(TransferError):
+    """The name of the server could not be looked up, which may be so for a moment."""
 
 
 def fetch_archive(url: str, target: Path, reserve: Callable[[int], object]) -> None:
@@ -41,7 +50,7 @@ def fetch_archive(url: str, target: Path, reserve: Callable[[int], object]) -> N
 
     Raises:
         TransferError: the network or the server failed, perhaps not for long.
-        UserError: there is no such archive, it may not be read, or its size is unknown; a scheme nobody knows.
+        UserError: there is no such host or archive, it may not be read, or its size is unknown; a scheme nobody knows.
         OSError: the disk is full.
     """
     with _explain(url):
@@ -118,6 +127,13 @@ def _explain(url: str) -> Iterator[None]:
             raise _no_address(url, reason) from error
         status = getattr(reason, "status", None)
         text = hide_credentials(" ".join(str(reason).split())) or type(reason).__name__
+        if (lookup := _lookup_failure(error)) is not None:
+            if isinstance(lookup, socket.gaierror) and lookup.errno in PASSING_LOOKUPS:
+                raise LookupFailedError(text) from error
+            raise UserError(
+                f"{url}: the name of its host is unknown ({text}); correct the address, or mend the network and run "
+                "the command again"
+            ) from error
         if isinstance(reason, TimeoutError | asyncio.TimeoutError) and text == type(reason).__name__:
             text = "no whole answer in time"
         if status not in PASSING_STATUS and (status or isinstance(reason, (FileNotFoundError, PermissionError))):
@@ -126,6 +142,17 @@ def _explain(url: str) -> Iterator[None]:
                 "upload is complete"
             ) from error
         raise TransferError(text) from error
+
+
+def _lookup_failure(error: BaseException) -> OSError | None:
+    """What the resolver of names said, if that is what an error comes from."""
+    found: BaseException | None = error
+    while found is not None:
+        said = getattr(found, "os_error", found)
+        if isinstance(said, socket.gaierror):
+            return said
+        found = found.__cause__ or found.__context__
+    return None
 
 
 def _no_address(url: str, error: Exception) -> UserError:

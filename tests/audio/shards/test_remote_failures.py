@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from remote_material import MIB, content_of, fetch
@@ -59,6 +61,47 @@ def test_what_fails_again_and_again_is_given_up(server, tmp_path, delays, answer
     assert len(server.asked) == (10 if answer == "reset" else 5)
     assert delays == [1.0, 2.0, 4.0, 8.0]
     assert content_of(tmp_path / "cache") == {}
+
+
+@pytest.fixture
+def lookups(monkeypatch) -> list[int]:
+    """What the resolver says, one after the other, before it finds the host; 0: it does."""
+    answers: list[int] = []
+    resolve = socket.getaddrinfo
+
+    def look_up(host: str, port: int, *rest: Any, **options: Any) -> Any:
+        if host == "shards.example":
+            if code := answers.pop(0) if answers else 0:
+                raise socket.gaierror(code, "nobody knows it")
+            host = "127.0.0.1"
+        return resolve(host, port, *rest, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    return answers
+
+
+def test_a_host_that_there_is_not_is_given_up_at_once(server, tmp_path, delays, lookups):
+    url = server.url("/a.tar").replace("127.0.0.1", "shards.example")
+    lookups += [socket.EAI_NONAME] * 20
+    with pytest.raises(UserError, match=r"/a\.tar: the name of its host is unknown \(.*nobody knows it.*; correct the"):
+        fetch(RemoteShards(tmp_path / "cache", MIB), url)
+    assert delays == []
+
+
+@pytest.mark.parametrize("failures", [1, 2, 20])
+def test_a_name_that_cannot_be_looked_up_for_a_moment_is_tried_again_briefly(
+    server, tmp_path, delays, lookups, failures
+):
+    server.files = {"/a.tar": b"hello"}
+    url = server.url("/a.tar").replace("127.0.0.1", "shards.example")
+    lookups += [socket.EAI_AGAIN] * 2 * failures  # for its size alone, then for its size with its content
+    remote = RemoteShards(tmp_path / "cache", MIB)
+    if failures < 3:
+        assert fetch(remote, url).read_bytes() == b"hello"
+    else:
+        with pytest.raises(UserError, match=r"/a\.tar: could not be fetched in 3 attempts \(.*nobody knows it"):
+            fetch(remote, url)
+    assert delays == [1.0, 2.0][:failures]
 
 
 def test_a_server_that_falls_silent(server, tmp_path, delays, monkeypatch, caplog):
