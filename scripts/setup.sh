@@ -23,6 +23,7 @@ known=$(sed -n '/^\[project.opt/,/^\[/s/^\([a-z0-9_-]*\) *=.*/\1/p' "$root/pypro
 for extra in ${asked//,/ }; do
     [[ " $known " == *" $extra "* ]] || die "unknown extra '$extra': pyproject.toml has $known"
 done
+[[ "$(nvidia-smi -L 2>/dev/null)" != GPU* ]] || asked+=,bitsandbytes # its kernels serve the 8-bit optimizers there
 elsewhere="choose another place with SVT_VENV=/path/to/environment"
 venv=${SVT_VENV:-$root/.venv}
 mkdir -p "$venv" || die "cannot make $venv: $elsewhere"

@@ -55,6 +55,16 @@ def test_from_nothing_to_an_environment_and_then_nothing_more(machine: Machine) 
     assert len(machine.installs) == 3
 
 
+def test_bitsandbytes_comes_with_an_nvidia_gpu(machine: Machine) -> None:
+    machine.python()
+    machine.program("nvidia-smi", "echo 'No devices were found'; exit 6")
+    succeed(machine)
+    machine.program("nvidia-smi", "[[ $1 == -L ]] && echo 'GPU 0: NVIDIA GeForce RTX 2080 Ti (UUID: GPU-1)'")
+    succeed(machine)
+    assert "is up to date" in succeed(machine, "--extras", "bitsandbytes")
+    assert [install.split()[-1] for install in machine.installs[1::2]] == [".", ".[bitsandbytes]"]
+
+
 def test_extras_add_up_and_the_oracles_come_with_dev(machine: Machine) -> None:
     machine.python()
     for extras in ("demo", "dev"):
