@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.distributed._tools.mem_tracker import MemTracker
 
 from svtoolkit.memory import apply_strategy
 from svtoolkit.memory.measurement import measure_step
@@ -39,6 +38,8 @@ class Step:
 
     def tracked_peak(self) -> int:
         """By MemTracker, of a second step."""
+        from torch.distributed._tools.mem_tracker import MemTracker  # slow to import
+
         self.loss().backward()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)

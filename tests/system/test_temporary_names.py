@@ -38,6 +38,7 @@ def left_by(pid: int, target: Path, *, session: str = "0123abcd", machine: str |
         (NOBODY, "01234567", 0, True),  # nobody here can tell
         (NOBODY, "01234567", 2, False),
     ],
+    ids=["dead", "living", "before this one", "elsewhere", "elsewhere, long silent"],
 )
 def test_the_next_write_removes_what_a_killed_one_left(pid, machine, days, stays, tmp_path):
     target = tmp_path / "model.yaml"
