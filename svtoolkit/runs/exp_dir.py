@@ -176,7 +176,8 @@ def _check_same_config(saved: Path, content: dict[str, Any]) -> None:
         raise UserError(f"{saved}: is not the configuration of a run; restore it or use another exp_dir")
     before, now = (flatten(without_credentials(each)) for each in (before, content))
     changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
-    changed = [key for key in changed if key not in FREE_KEYS and not key.startswith(FREE_PREFIX)]
+    free = {*FREE_KEYS, *(["trainer.max_batch_size"] if now["trainer.batch_size"] is not None else [])}  # no effect
+    changed = [key for key in changed if key not in free and not key.startswith(FREE_PREFIX)]
     if changed:
         listed = ", ".join(f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in changed)
         raise UserError(

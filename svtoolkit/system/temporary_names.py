@@ -20,7 +20,8 @@ from pathlib import Path
 # Of the file's name, at the front of the temporary one's: what is added must fit the file system's limit too.
 _NAME_LENGTH = 40
 
-_OWNER = re.compile(r"\.([0-9a-f]{8})-(\d+)-([0-9a-f]+)\.tmp")
+_OWNER = re.compile(r"\.([0-9a-f]{8})-(\d+)-([0-9a-f]{16})\.tmp")
+_NAME = re.compile(r"\..+\.([0-9a-f]{8}-\d+-)?[0-9a-f]{16}\.tmp", re.DOTALL)
 
 LONGEST_SILENCE = 86_400.0
 """Seconds without a change after which a writer that cannot be asked is taken for dead."""
@@ -43,7 +44,8 @@ def remove_abandoned(target: Path) -> None:
 
 
 def is_temporary(name: str) -> bool:
-    return name.startswith(".") and name.endswith(".tmp")
+    """Whether a name is one that ``name_beside`` gives, or gave before it named the process."""
+    return _NAME.fullmatch(name) is not None
 
 
 def is_being_written(name: str) -> bool:

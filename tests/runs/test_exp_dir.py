@@ -135,6 +135,22 @@ def test_credentials_of_a_url_are_no_other_configuration(tmp_path):
         check_run(config)
 
 
+def test_the_most_of_a_batch_that_is_given_changes_nothing(tmp_path):
+    """So that a run is resumed whose configuration is older than this key."""
+    config = tiny_config(tmp_path, tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "state-0000000001.pt").touch()
+    older = asdict(config)
+    del older["trainer"]["max_batch_size"]
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(older))
+    check_run(config)
+    config.trainer.batch_size = None
+    with pytest.raises(
+        UserError, match=r"trainer\.batch_size was 8 and is None, trainer\.max_batch_size was None and is"
+    ):
+        check_run(config)
+
+
 def test_other_data_are_refused(speech, tmp_path, monkeypatch):
     kaldi_dir = KaldiDir.read(speech)
     kaldi_dir.write(tmp_path / "data")

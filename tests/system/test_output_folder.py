@@ -65,13 +65,13 @@ def test_a_claim_that_is_damaged_is_another_one(tmp_path):
 
 
 def test_leftovers_are_temporary_files_alone(tmp_path):
-    for name in (".a.flac.0123456789abcdef.tmp", "a.tmp", ".hidden", "a.flac"):
+    for name in (".a.flac.0123456789abcdef.tmp", "a.tmp", ".hidden", "a.flac", ".notes.tmp"):
         (tmp_path / name).touch()
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / ".b.0123456789abcdef.tmp").touch()
     remove_leftovers([tmp_path, tmp_path / "missing"])
     assert {path.name for path in tmp_path.rglob("*")} == {
-        "a.tmp", ".hidden", "a.flac", "below", ".b.0123456789abcdef.tmp",
+        "a.tmp", ".hidden", "a.flac", ".notes.tmp", "below", ".b.0123456789abcdef.tmp",
     }  # fmt: skip
 
 
