@@ -49,7 +49,7 @@ def test_recordings(kind, model, data, tmp_path, capsys):
     assert noun in said(capsys, "shard", f"data={data}", f"out={tmp_path}/s", "max_bad=0")
     assert noun in said(capsys, "validate", data)
     words = [f"data.train={data}", f"exp_dir={tmp_path}/exp", "trainer.device=cpu", f"features.sample_rate={RATE}"]
-    assert noun in said(capsys, "train", *words, "validation=none", "features.num_bins=24")
+    assert noun in said(capsys, "train", *words, "validation=none", "features.num_bins=24", "data.max_bad=0")
 
 
 @pytest.mark.parametrize("table", ["wav.scp", "utt2spk", "spk2utt", "utt2dur", "segments"])

@@ -174,8 +174,8 @@ def test_training_on_features_by_command(tmp_path, train_data, capsys):
     assert "crops are stretches of stored features (float32)" in capsys.readouterr().out
 
 
-def test_other_commands_say_that_there_is_no_audio(stored, capsys):
-    assert main(["validate", str(stored["float32"])]) == 1
+def test_other_commands_say_that_there_is_no_audio(stored, tmp_path, capsys):
+    assert main(["shard", f"data={stored['float32']}", f"out={tmp_path}/shards"]) == 1
     assert (
         "wav.scp: the file is missing, and of the features of feats.scp no audio can be had" in capsys.readouterr().err
     )

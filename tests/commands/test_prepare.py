@@ -49,7 +49,7 @@ def test_the_command_is_kept_with_the_data(tmp_path, folders):
     words = ["corpus=folders", f"source=[{folders}]", f"out={tmp_path}/data"]
     assert main(["prepare", *words]) == 0
     record = yaml.safe_load((tmp_path / "data" / "made_by.yaml").read_text())
-    assert record["command"] == f"svt prepare corpus=folders 'source=[{folders}]' out={tmp_path}/data"
+    assert record["command"] == f"svt prepare corpus=folders source='[{folders}]' out={tmp_path}/data"
     assert (record["corpus"], record["source"]) == ("folders", [str(folders)])
 
 
