@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from svtoolkit.config import TrainConfig, TrainerConfig
-from svtoolkit.errors import UserError, hide_credentials
+from svtoolkit.errors import UserError, without_credentials
 from svtoolkit.loggers.all_loggers import Loggers, one_line
 from svtoolkit.loggers.registry import LOGGERS
 from svtoolkit.loggers.run_logger import FAILED, LoggedRun, RunLogger
@@ -63,7 +63,8 @@ def open_loggers(
     Raises:
         UserError: one cannot begin with a new run. A run that is resumed goes on without it.
     """
-    run = LoggedRun(Path(config.exp_dir).absolute().name, folder, _discreet(asdict(config)), resume_step, records)
+    shown = without_credentials(asdict(config))
+    run = LoggedRun(Path(config.exp_dir).absolute().name, folder, shown, resume_step, records)
     opened: dict[str, RunLogger] = {}
     for name in config.trainer.loggers:
         row = LOGGERS[name]
@@ -95,12 +96,3 @@ def _is_installed(package: str) -> bool:
     """Whether it can be imported; a folder of its name, such as the one wandb writes to, is no package."""
     spec = importlib.util.find_spec(package)
     return spec is not None and spec.origin is not None
-
-
-def _discreet(node: Any) -> Any:
-    """Plain data without the credentials of URLs."""
-    if isinstance(node, dict):
-        return {key: _discreet(value) for key, value in node.items()}
-    if isinstance(node, list):
-        return [_discreet(value) for value in node]
-    return hide_credentials(node) if isinstance(node, str) else node

@@ -109,12 +109,17 @@ def bootstrap_intervals(
     Args:
         progress: called with the number of resamples made since its last call.
     """
-    if not 0 < confidence < 1:
-        raise UserError(f"confidence is {confidence}; expected a share between 0 and 1, such as 0.95")
+    check_confidence(confidence)
     sides = enrol_speakers, test_speakers
     draws = resample_metrics([scores], *sides, target, metrics, resamples=resamples, seed=seed, progress=progress)
     bounds = np.quantile(draws[:, 0], [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
     return [Interval(float(low), float(high)) for low, high in bounds.T]
+
+
+def check_confidence(confidence: float) -> None:
+    """Refuse what is no level of an interval."""
+    if not 0 < confidence < 1:
+        raise UserError(f"confidence is {confidence}; expected a share between 0 and 1, such as 0.95")
 
 
 def resample_metrics(

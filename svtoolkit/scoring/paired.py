@@ -32,7 +32,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from svtoolkit.errors import UserError
-from svtoolkit.scoring.bootstrap import Interval, Metric, resample_metrics
+from svtoolkit.scoring.bootstrap import Interval, Metric, check_confidence, resample_metrics
 from svtoolkit.scoring.metrics import error_rates
 
 
@@ -92,8 +92,7 @@ def compare_systems(
     """
     if len(systems) < 2:
         raise UserError(f"found {len(systems)} system to compare; expected two or more with scores of the same trials")
-    if not 0 < confidence < 1:
-        raise UserError(f"confidence is {confidence}; expected a share between 0 and 1, such as 0.95")
+    check_confidence(confidence)
     least = enough_resamples(len(systems), confidence)
     if resamples < least:
         raise UserError(
