@@ -108,22 +108,12 @@ def test_killed_and_continued(speech, written, tmp_path, moment):
     script = tmp_path / "program.py"
     script.write_text(
         textwrap.dedent(f"""
-        import os, signal, sys
+        import sys
         sys.path.insert(0, {str(Path(__file__).parents[1] / "material")!r})
-        import svtoolkit.system.atomic
         from feature_material import write_features_of
+        from killed_rename import kill_at_rename
 
-        plain, calls = os.replace, []
-
-        def replace(source, target):
-            calls.append(target)
-            if len(calls) == {number}:
-                if {after}:
-                    plain(source, target)
-                os.kill(os.getpid(), signal.SIGKILL)
-            plain(source, target)
-
-        svtoolkit.system.atomic.os.replace = replace
+        kill_at_rename({number}, after={after})
         write_features_of({str(speech)!r}, {str(tmp_path / "out")!r}, per_archive={PER_ARCHIVE})
     """)
     )

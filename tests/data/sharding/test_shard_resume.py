@@ -63,18 +63,11 @@ def test_killed_and_continued(corpus, uninterrupted, tmp_path, moment):
     """Renames: the claim, then archive and record of each shard, then the tables."""
     number, after = {"before the name": (6, False), "after the name": (6, True), "amid the tables": (11, True)}[moment]
     program = f"""
-        plain, calls = os.replace, []
-
-        def replace(source, target):
-            calls.append(target)
-            if len(calls) == {number}:
-                if {after}:
-                    plain(source, target)
-                os.kill(os.getpid(), signal.SIGKILL)
-            plain(source, target)
+        sys.path.insert(0, {str(Path(__file__).parents[2] / "material")!r})
+        from killed_rename import kill_at_rename
 
         def main(kaldi_dir, out):
-            svtoolkit.system.atomic.os.replace = replace
+            kill_at_rename({number}, after={after})
             write_shards(kaldi_dir, out, per_shard={PER_SHARD})
     """
     out = tmp_path / "out"
