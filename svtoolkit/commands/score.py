@@ -1,4 +1,4 @@
-"""svt score: cosine, S-Norm and AS-Norm scores of a trial list."""
+"""svt score: cosines of a trial list, and their Z-, T-, S- or AS-Norm."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy as np
 
 from svtoolkit.config import ScoreConfig
 from svtoolkit.data.kaldi_dir import read_utt2spk
-from svtoolkit.data.trials import hash_trials, read_trials
+from svtoolkit.data.trials import Trials, hash_trials, read_trials
 from svtoolkit.errors import UserError
 from svtoolkit.runs.provenance import write_record
 from svtoolkit.scoring.cosine import EmbeddingTable, cosine_scores, embedded_part, mean_embedding, speaker_means
 from svtoolkit.scoring.embedding_file import read_embeddings
+from svtoolkit.scoring.enrolment import MEANS, EnrolledTrials, enrol_models, read_enrolments
 from svtoolkit.scoring.normalisation import DEFAULT_TOP_N, METHODS, check_disjoint, normalise_scores
-from svtoolkit.scoring.score_file import write_scores
+from svtoolkit.scoring.score_file import FORMATS, write_scores
 from svtoolkit.system.output import say_next
 from svtoolkit.system.progress import show_progress
 
@@ -24,39 +25,68 @@ log = logging.getLogger(__name__)
 
 def run(config: ScoreConfig, command_line: str) -> int:
     """Score and write `enrol test score`; how the scores were made goes to <out>.yaml."""
-    if config.normalisation not in ("none", *METHODS):
-        raise UserError(f"normalisation is {config.normalisation!r}, expected none, {', '.join(METHODS)}")
-    if config.top_n is not None and config.normalisation != "as-norm":
-        raise UserError(f"top_n is for normalisation=as-norm, found normalisation={config.normalisation}; leave it out")
-    trials = read_trials(config.trials)
+    _check(config)
+    listed = read_trials(config.trials)
     table = read_embeddings(config.embeddings)
     cohort, mean = _read_cohort(config)
-    listed = len(trials)
-    if config.allow_missing:
-        trials = embedded_part(trials, table)
-    missing = listed - len(trials)
-    scores = cosine_scores(table, trials, mean=mean)
+    enrolled = _enrol(config, table, listed)
+    trials, table = enrolled.trials, enrolled.table
     top_n = _choose_top_n(config, cohort)
+    facts = {
+        "trials_sha256": hash_trials(config.trials),
+        "scored": len(enrolled.listed),
+        "missing": len(listed) - len(enrolled.listed),
+        "cohort_speakers": None if cohort is None else len(cohort),
+        "top_n": top_n,
+    }
+    settings = asdict(config) | facts
+    scores = cosine_scores(table, trials, mean=mean)
+    if config.cosine_out is not None:
+        write_scores(config.cosine_out, enrolled.listed, enrolled.join(scores), layout=config.format)
+        plain = settings | {"out": config.cosine_out, "normalisation": "none", "top_n": None}
+        write_record(f"{config.cosine_out}.yaml", command_line, plain)
     if cohort is not None and config.normalisation != "none":
         method = config.normalisation
         with show_progress(method, len(trials.utterances), "utt") as progress:
             scores = normalise_scores(
                 scores, trials, table, cohort, method=method, top_n=top_n, mean=mean, progress=progress.update
             )
-    write_scores(config.out, trials, scores)
-    facts = {
-        "trials_sha256": hash_trials(config.trials),
-        "scored": len(trials),
-        "missing": missing,
-        "cohort_speakers": None if cohort is None else len(cohort),
-        "top_n": top_n,
-    }
-    write_record(f"{config.out}.yaml", command_line, asdict(config) | facts)
-    log.info("%d trials scored (%s), %d left out -> %s", len(trials), config.normalisation, missing, config.out)
+    write_scores(config.out, enrolled.listed, enrolled.join(scores), layout=config.format)
+    write_record(f"{config.out}.yaml", command_line, settings)
+    log.info(
+        "%d trials scored (%s), %d left out -> %s",
+        facts["scored"], config.normalisation, facts["missing"], config.out,
+    )  # fmt: skip
     of_speakers = [] if config.utt2spk is None else ["--utt2spk", config.utt2spk]
-    allowing = ["allow_missing=true"] if missing else []
+    allowing = ["allow_missing=true"] if facts["missing"] else []
     say_next("svt", "evaluate", "--scores", config.out, "--trials", config.trials, *of_speakers, *allowing)
     return 0
+
+
+def _check(config: ScoreConfig) -> None:
+    """Refuse what the words alone contradict, before anything is read."""
+    if config.normalisation not in ("none", *METHODS):
+        raise UserError(f"normalisation is {config.normalisation!r}, expected none, {', '.join(METHODS)}")
+    if config.format not in FORMATS:
+        raise UserError(f"format is {config.format!r}, expected {' or '.join(FORMATS)}")
+    if config.top_n is not None and config.normalisation != "as-norm":
+        raise UserError(f"top_n is for normalisation=as-norm, found normalisation={config.normalisation}; leave it out")
+    if config.cosine_out is not None and (config.normalisation == "none" or config.cosine_out == config.out):
+        raise UserError(
+            f"cosine_out={config.cosine_out} is for the cosines beside normalised scores, found "
+            f"normalisation={config.normalisation} out={config.out}; leave it out, or give a file of its own"
+        )
+    if config.enrolment_mean not in MEANS:
+        raise UserError(f"enrolment_mean is {config.enrolment_mean!r}, expected {' or '.join(MEANS)}")
+
+
+def _enrol(config: ScoreConfig, table: EmbeddingTable, listed: Trials) -> EnrolledTrials:
+    """The trials that can be scored, of models where there is an enrolment map."""
+    if config.enrolments is not None:
+        models = read_enrolments(config.enrolments)
+        return enrol_models(table, listed, models, mean=config.enrolment_mean, allow_missing=config.allow_missing)
+    trials = embedded_part(listed, table) if config.allow_missing else listed
+    return EnrolledTrials(table, trials, trials, np.ones(len(trials), dtype=np.int64))
 
 
 def _choose_top_n(config: ScoreConfig, cohort: EmbeddingTable | None) -> int | None:
@@ -71,21 +101,20 @@ def _choose_top_n(config: ScoreConfig, cohort: EmbeddingTable | None) -> int | N
 
 
 def _read_cohort(config: ScoreConfig) -> tuple[EmbeddingTable | None, np.ndarray | None]:
-    """Speaker means of the cohort and, with subtract_mean, the mean of all its utterances."""
+    """Members of the cohort, by default its speakers' means, and with subtract_mean the mean of all its rows."""
     if config.cohort is None:
         if config.normalisation != "none" or config.subtract_mean:
             raise UserError(
                 f"normalisation={config.normalisation} subtract_mean={config.subtract_mean} need a cohort; "
-                "give cohort=embeddings.scp and cohort_utt2spk=utt2spk of speakers outside the evaluation"
+                "give cohort=embeddings.scp of speakers outside the evaluation, and their cohort_utt2spk"
             )
         return None, None
-    if config.cohort_utt2spk is None:
-        raise UserError("cohort is given without cohort_utt2spk; name the utt2spk of the cohort's data directory")
     utterances = read_embeddings(config.cohort)
-    utt2spk = read_utt2spk(config.cohort_utt2spk)
+    utt2spk = None if config.cohort_utt2spk is None else read_utt2spk(config.cohort_utt2spk)
     if config.utt2spk is not None:
-        check_disjoint(utt2spk.values(), read_utt2spk(config.utt2spk).values())
+        names = utterances.utterances if utt2spk is None else utt2spk.values()
+        check_disjoint(names, read_utt2spk(config.utt2spk).values())
     elif config.normalisation != "none":
         log.warning("utt2spk is not given: whether cohort and evaluation share speakers is not checked")
     mean = mean_embedding(utterances) if config.subtract_mean else None
-    return speaker_means(utterances, utt2spk), mean
+    return utterances if utt2spk is None else speaker_means(utterances, utt2spk), mean

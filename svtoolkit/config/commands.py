@@ -188,15 +188,23 @@ class ScoreConfig:
     trials: str = setting(REQUIRED, "`enrol test target|nontarget`, `1 enrol test` or `enrol test 1`")
     embeddings: str = setting(REQUIRED, "scp of svt embed")
     out: str = setting(REQUIRED, "score file; its settings go to <out>.yaml")
-    normalisation: str = setting("none", "none (cosine), s-norm or as-norm")
+    format: str = setting("kaldi", "kaldi (`enrol test score`) or wespeaker (`enrol test score target|nontarget`)")
+    normalisation: str = setting("none", "none (cosine), z-norm, t-norm, s-norm or as-norm")
+    cosine_out: str | None = setting(None, "score file of the cosines before normalisation, from the same pass")
     cohort: str | None = setting(None, "scp of the cohort's embeddings (usually the training set's)")
-    cohort_utt2spk: str | None = setting(None, "speakers of the cohort: one mean vector each")
+    cohort_utt2spk: str | None = setting(
+        None, "speakers of the cohort: one mean vector each; null: every row of the cohort is a member as it is"
+    )
     utt2spk: str | None = setting(None, "speakers of the trials: refused where they overlap the cohort's")
     top_n: int | None = setting(
         None,
-        "as-norm: closest cohort speakers taken, an error if the cohort has fewer; null: 300, or all of a smaller one",
+        "as-norm: closest cohort members taken, an error if the cohort has fewer; null: 300, or all of a smaller one",
     )
     subtract_mean: bool = setting(False, "subtract the mean embedding of the cohort first")
+    enrolments: str | None = setting(
+        None, "enrolment map, `model utterance ...` a line: trials name models in place of enrolment utterances"
+    )
+    enrolment_mean: str = setting("embeddings", "of a model's utterances: embeddings or scores")
     allow_missing: bool = setting(False, "leave out trials whose embedding is missing instead of stopping")
 
 

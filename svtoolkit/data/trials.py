@@ -16,6 +16,7 @@ import numpy as np
 
 from svtoolkit.errors import UserError
 from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.columns import read_columns
 from svtoolkit.system.regular_file import is_regular
 
 LABELS = {"target": True, "nontarget": False}
@@ -90,9 +91,12 @@ def read_trials(path: str | Path) -> Trials:
     Raises:
         UserError: missing or empty file, a line of another form; names file, line and remedy.
     """
+    content = _read_bytes(path)
+    if (plain := _plain_trials(content)) is not None:
+        return plain
     listed = []
     try:
-        _read_bytes(path).decode("utf-8")
+        content.decode("utf-8")
     except UnicodeDecodeError as error:
         line_of_error = error.object.count(b"\n", 0, error.start) + 1
         raise UserError(f"{path}:{line_of_error}: is no UTF-8 text; re-encode the list") from error
@@ -103,6 +107,19 @@ def read_trials(path: str | Path) -> Trials:
     if not listed:
         raise UserError(f"{path}: the trial list is empty; expected lines {ANY_FORM}")
     return Trials.of(listed)
+
+
+def _plain_trials(content: bytes) -> Trials | None:
+    """Of a list of plain lines that can have one form alone; None of any other."""
+    columns = read_columns(content, 3)
+    if columns is None:
+        return None
+    possible = [form for form in FORMS if set(columns[form.label_at]) <= form.labels.keys()]
+    if len(possible) != 1:
+        return None
+    labels = columns.pop(possible[0].label_at)
+    enrol, test = columns
+    return Trials(enrol, test, np.fromiter(map(possible[0].labels.__getitem__, labels), dtype=bool, count=len(labels)))
 
 
 def trial_lines(path: str | Path) -> Iterator[tuple[int, str]]:

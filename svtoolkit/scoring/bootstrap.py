@@ -22,14 +22,17 @@ seeds; with fewer than about 20 speakers, or an error rate near 0, they are too 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
-from svtoolkit.scoring.metrics import ErrorRates, RankedScores, eer_from_rates
+from svtoolkit.scoring.metrics import check_scores, eer_from_rates
+from svtoolkit.scoring.resampled_rates import SMALL, Counts, Metric, ResampledMetrics, SpeakerTrials
+from svtoolkit.system.processes import count_cores
+from svtoolkit.system.threads import map_in_order
 
 
 class Interval(NamedTuple):
@@ -52,11 +55,6 @@ def trial_speakers(trials: Trials, utt2spk: Mapping[str, str]) -> tuple[list[str
             f"(the first is {unknown[0]!r}); take the utt2spk of the evaluation data"
         )
     return [utt2spk[utterance] for utterance in trials.enrol], [utt2spk[utterance] for utterance in trials.test]
-
-
-Metric = Callable[[ErrorRates], tuple[float, float]]
-"""Error rates -> (value, threshold): :func:`~svtoolkit.scoring.metrics.eer_from_rates`, or
-``functools.partial(min_dcf_from_rates, p_target=0.05)``."""
 
 
 def bootstrap_interval(
@@ -148,56 +146,41 @@ def resample_metrics(
     """
     if resamples < 2:
         raise UserError(f"resamples is {resamples}; expected 2 or more, 1000 for bounds of 95 %")
-    ranked = [RankedScores.rank(scores, target) for scores in systems]
     flags = np.asarray(target, dtype=bool)
-    enrol, test, speakers = _number_speakers(enrol_speakers, test_speakers, flags)
-    # Weights are drawn in the order of the first system's scores, so that for a single one they are in place.
-    targets, nontargets = ranked[0].targets, ranked[0].nontargets
-    places = np.empty(len(flags), dtype=np.int32)
-    places[targets], places[nontargets] = np.arange(len(targets)), np.arange(len(nontargets))
-    orders = [(places[system.targets], places[system.nontargets]) for system in ranked[1:]]
-    sides = enrol[targets], enrol[nontargets], test[nontargets]
-    rng = np.random.default_rng(seed)
+    checked = [check_scores(scores, flags)[0] for scores in systems]
+    trials = _number_speakers(enrol_speakers, test_speakers, flags)
+    counts = trials.by_speaker(np.ones(len(flags), dtype=bool))
+    resampled = [ResampledMetrics(scores, trials, metrics) for scores in checked]
+
+    def measure(drawn: np.ndarray) -> list[list[float]]:
+        return [system(drawn, *counts.weigh(drawn)) for system in resampled]
+
+    jobs = count_cores() if len(flags) > SMALL else 1
+    draws = _draw_speakers(np.random.default_rng(seed), counts, trials.speakers, resamples)
     values = np.empty((resamples, len(systems), len(metrics)))
-    for row in range(resamples):
-        of_targets, of_nontargets = _draw_weights(rng, *sides, speakers)
-        weights = [(of_targets, of_nontargets)]
-        weights += [(of_targets[first], of_nontargets[second]) for first, second in orders]
-        for column, (system, of_system) in enumerate(zip(ranked, weights, strict=True)):
-            rates = system.weighted_error_rates(*of_system)
-            values[row, column] = [metric(rates)[0] for metric in metrics]
+    for row, found in enumerate(map_in_order(measure, draws, jobs)):
+        values[row] = found
         if progress is not None:
             progress(1)
     return values
 
 
-def _draw_weights(
-    rng: np.random.Generator, targets: np.ndarray, first: np.ndarray, second: np.ndarray, speakers: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """How often each trial counts in a resample that has trials of both classes.
+def _draw_speakers(rng: np.random.Generator, counts: Counts, speakers: int, resamples: int) -> Iterator[np.ndarray]:
+    """How often each speaker is drawn, shape (speakers,), in resamples that have trials of both kinds.
 
-    With few speakers a draw may hold no trial of a class. It is drawn again; at worst (one speaker with target trials,
+    With few speakers a draw may hold no trial of a kind. It is drawn again; at worst (one speaker with target trials,
     two others with a non-target trial) 2 draws of 9 are of use, so the loop ends.
-
-    Args:
-        targets: speaker of each target trial.
-        first, second: speakers of each non-target trial.
-
-    Returns:
-        of the target and of the non-target trials; int32.
     """
-    while True:
+    while resamples:
         # In int32: half the memory to walk through, which is what the time of long lists goes into.
         drawn = np.bincount(rng.integers(speakers, size=speakers), minlength=speakers).astype(np.int32)
-        of_targets, of_nontargets = drawn[targets], drawn[first] * drawn[second]
-        if of_targets.any() and of_nontargets.any():
-            return of_targets, of_nontargets
+        if all(counts.weigh(drawn)):
+            resamples -= 1
+            yield drawn
 
 
-def _number_speakers(
-    enrol_speakers: Sequence[str], test_speakers: Sequence[str], target: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """Speakers as numbers from 0, both shape (trials,), and how many they are."""
+def _number_speakers(enrol_speakers: Sequence[str], test_speakers: Sequence[str], target: np.ndarray) -> SpeakerTrials:
+    """Speakers as numbers, in the order in which they appear."""
     if not len(enrol_speakers) == len(test_speakers) == len(target):
         raise UserError(
             f"found {len(enrol_speakers)} enrolment and {len(test_speakers)} test speakers for {len(target)} trials; "
@@ -214,4 +197,4 @@ def _number_speakers(
             f"the labels of {len(wrong)} trials contradict their speakers (trial {trial}, counted from 0, is a {label} "
             f"trial of {enrol_speakers[trial]!r} and {test_speakers[trial]!r}); correct the trial list or utt2spk"
         )
-    return enrol, test, len(number)
+    return SpeakerTrials(enrol, test, target, len(number))

@@ -13,7 +13,7 @@ from scipy.special import expit
 from sklearn.isotonic import isotonic_regression
 
 from svtoolkit.errors import UserError
-from svtoolkit.scoring.metrics import check_scores
+from svtoolkit.scoring.metrics import RankedScores, check_scores
 
 STEPS = 100
 """Newton steps at most; five to ten are usual."""
@@ -98,18 +98,20 @@ def min_cllr(scores: np.ndarray, target: np.ndarray) -> float:
     Raises:
         UserError: different lengths, scores that are not finite numbers, a class without trials.
     """
-    scores, target = check_scores(scores, target)
-    _, place = np.unique(scores, return_inverse=True)
-    targets = np.bincount(place, weights=target)
-    nontargets = np.bincount(place, weights=~target)
+    return min_cllr_from_ranks(RankedScores.rank(scores, target))
+
+
+def min_cllr_from_ranks(ranked: RankedScores) -> float:
+    """As :func:`min_cllr`, of scores that are sorted already."""
+    targets, nontargets = np.diff(ranked.targets_below), np.diff(ranked.nontargets_below)
     trials = targets + nontargets
     posterior = np.clip(isotonic_regression(targets / trials, sample_weight=trials), 0.0, 1.0)
     # posterior odds = prior odds * likelihood ratio; a level without targets is never divided by, nor one without
     # non-targets, so the infinite ratios at both ends need no special case.
-    prior_odds = targets.sum() / nontargets.sum()
+    prior_odds = ranked.targets / ranked.nontargets
     with_targets, with_nontargets = targets > 0, nontargets > 0
     share = posterior[with_targets]
-    bits_targets = np.log2(1 + prior_odds * (1 - share) / share) @ targets[with_targets] / targets.sum()
+    bits_targets = np.log2(1 + prior_odds * (1 - share) / share) @ targets[with_targets] / ranked.targets
     share = posterior[with_nontargets]
     bits_nontargets = np.log2(1 + share / (1 - share) / prior_odds) @ nontargets[with_nontargets]
-    return float(bits_targets + bits_nontargets / nontargets.sum()) / 2
+    return float(bits_targets + bits_nontargets / ranked.nontargets) / 2

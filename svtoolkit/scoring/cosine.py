@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -9,6 +10,8 @@ import numpy as np
 from svtoolkit.data.kaldi_dir import invert
 from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
+from svtoolkit.system.processes import count_cores
+from svtoolkit.system.threads import map_in_order
 
 BLOCK_VALUES = 1 << 18
 """Numbers gathered at a time (2 MiB of float64): a block stays in cache, whatever the number of trials."""
@@ -61,8 +64,8 @@ class EmbeddingTable:
 
     def lookup(self, utterances: Sequence[str]) -> np.ndarray:
         """Row of each utterance, -1 where there is none; int64, shape (utterances,)."""
-        index = self.index
-        return np.fromiter((index.get(utt, -1) for utt in utterances), dtype=np.int64, count=len(utterances))
+        rows = map(self.index.get, utterances, itertools.repeat(-1))
+        return np.fromiter(rows, dtype=np.int64, count=len(utterances))
 
     def _refuse(self, bad: np.ndarray, fault: str) -> None:
         rows = np.flatnonzero(bad)
@@ -124,10 +127,14 @@ def cosine_scores(table: EmbeddingTable, trials: Trials, *, mean: np.ndarray | N
     vectors = unit_vectors(table, rows, mean)
     enrol_vectors, test_vectors = np.searchsorted(rows, enrol), np.searchsorted(rows, test)
     step = max(1, BLOCK_VALUES // table.dimension)
-    for start in range(0, len(trials), step):
-        block = slice(start, start + step)
+    blocks = [slice(start, start + step) for start in range(0, len(trials), step)]
+
+    def fill(block: slice) -> None:
         cosines = np.einsum("td,td->t", vectors[enrol_vectors[block]], vectors[test_vectors[block]])
-        scores[block] = np.clip(cosines, -1.0, 1.0)
+        np.clip(cosines, -1.0, 1.0, out=scores[block])
+
+    for _ in map_in_order(fill, blocks, max(1, min(count_cores(), len(blocks)))):
+        continue
     return scores
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import re
+import mmap
+import struct
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,8 +18,9 @@ from svtoolkit.scoring.cosine import EmbeddingTable
 from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.regular_file import check_regular, is_regular
 
-_LOCATION = re.compile(r"(.+):(\d+)")
 _BINARY, _TEXT = b"\0B", b"["
+_FLOAT_VECTOR = _BINARY + b"FV \4"  # then the length, 4 bytes as this says
+_LENGTH = struct.Struct("<i")
 
 
 def write_embeddings(stem: str | Path, utterances: Sequence[str], vectors: Iterable[np.ndarray]) -> Path:
@@ -67,32 +70,65 @@ def read_embeddings(scp: str | Path) -> EmbeddingTable:
     content = path.read_bytes().decode("utf-8", "backslashreplace")
     utterances: list[str] = []
     vectors: list[np.ndarray] = []
-    for number, line in enumerate(content.splitlines(), start=1):
-        name, _, location = line.strip().partition(" ")
-        found = _LOCATION.fullmatch(location.strip())
-        if found is None:
-            raise UserError(f"{path}:{number}: found {line!r}, expected `utterance file.ark:offset`")
-        try:
-            check_regular(found[1])
-            with open(found[1], "rb") as stream:
-                vector = _read_vector(stream, int(found[2]))
-        except Exception as error:  # kaldiio has no exception of its own
-            raise UserError(
-                f"{path}:{number}: {location} cannot be read ({error}); extract the embeddings again"
-            ) from error
-        if vector.ndim != 1 or (vectors and vector.shape != vectors[0].shape):
-            raise UserError(
-                f"{path}:{number}: {name!r} has shape {vector.shape}, expected a vector like the others; "
-                "extract all embeddings with one model"
-            )
-        utterances.append(name)
-        vectors.append(vector)
-    if not vectors:
-        raise UserError(f"{path}: lists no embedding; extract some with `svt embed`")
+    with _Arks() as arks:
+        for number, line in enumerate(content.splitlines(), start=1):
+            name, _, location = line.strip().partition(" ")
+            ark, _, offset = location.strip().rpartition(":")
+            if not ark or not (offset.isascii() and offset.isdigit()):
+                raise UserError(f"{path}:{number}: found {line!r}, expected `utterance file.ark:offset`")
+            try:
+                vector = arks.read(ark, int(offset))
+            except Exception as error:  # kaldiio has no exception of its own
+                raise UserError(
+                    f"{path}:{number}: {location} cannot be read ({error}); extract the embeddings again"
+                ) from error
+            if vector.ndim != 1 or (vectors and vector.shape != vectors[0].shape):
+                raise UserError(
+                    f"{path}:{number}: {name!r} has shape {vector.shape}, expected a vector like the others; "
+                    "extract all embeddings with one model"
+                )
+            utterances.append(name)
+            vectors.append(vector)
+        if not vectors:
+            raise UserError(f"{path}: lists no embedding; extract some with `svt embed`")
+        matrix = np.concatenate(vectors).reshape(len(vectors), -1)
+        vectors.clear()  # which look into the arks
     try:
-        return EmbeddingTable(utterances, np.stack(vectors))
+        return EmbeddingTable(utterances, matrix)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
+
+
+class _Arks:
+    """Ark files, each opened and mapped once however many vectors are read from it."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._opened: dict[str, tuple[BinaryIO, mmap.mmap]] = {}
+
+    def __enter__(self) -> _Arks:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._opened.clear()
+        self._stack.close()
+
+    def read(self, ark: str, offset: int) -> np.ndarray:
+        """The vector at an offset; one of float32 in Kaldi's binary form without a copy.
+
+        Raises: OSError, ValueError and what kaldiio raises.
+        """
+        if ark not in self._opened:
+            check_regular(ark)
+            opened = self._stack.enter_context(Path(ark).open("rb"))  # noqa: SIM115 - is in a context, ours
+            self._opened[ark] = opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+        stream, content = self._opened[ark]
+        begin = offset + len(_FLOAT_VECTOR) + _LENGTH.size
+        if content[offset : offset + len(_FLOAT_VECTOR)] == _FLOAT_VECTOR and begin <= len(content):
+            (length,) = _LENGTH.unpack_from(content, begin - _LENGTH.size)
+            if 0 < length <= (len(content) - begin) // 4:
+                return np.frombuffer(content, "<f4", length, begin)
+        return _read_vector(stream, offset)
 
 
 def _read_vector(stream: BinaryIO, offset: int) -> np.ndarray:

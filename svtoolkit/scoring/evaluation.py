@@ -12,10 +12,11 @@ import numpy as np
 from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
 from svtoolkit.scoring.bootstrap import Metric, bootstrap_intervals, trial_speakers
-from svtoolkit.scoring.calibration import cllr, fit_calibration, min_cllr
+from svtoolkit.scoring.calibration import cllr, fit_calibration, min_cllr_from_ranks
 from svtoolkit.scoring.metrics import (
+    RankedScores,
+    act_dcf_from_rates,
     eer_from_rates,
-    error_rates,
     min_dcf_from_rates,
     point_at_fa_rate,
     point_at_threshold,
@@ -90,9 +91,9 @@ def evaluate_scores(
 
     Returns:
         eer, eer_threshold, eer_interval (or None), confidence, min_dcf {prior: cost}, min_dcf_intervals {prior: bounds}
-        (or None), cllr (of the scores taken as natural-log likelihood ratios), min_cllr, trials, targets, nontargets,
-        missing, operating_point (name, threshold, p_miss, p_fa), calibration (scale, offset; None where all scores are
-        equal).
+        (or None), act_dcf {prior: cost} and cllr (of the scores taken as natural-log likelihood ratios), min_cllr,
+        trials, targets, nontargets, missing, operating_point (name, threshold, p_miss, p_fa), calibration (scale,
+        offset; None where all scores are equal).
 
     Raises:
         UserError: scores and list do not fit each other, one class is empty, too few trials for ``fa_rate``.
@@ -106,7 +107,8 @@ def evaluate_scores(
             f"trials to the list, {'of two speakers' if targets else 'of two utterances of one speaker'}, and score it"
         )
     scores = align_scores(kept, scores_path)
-    rates = error_rates(scores, kept.target)
+    ranked = RankedScores.rank(scores, kept.target)
+    rates = ranked.error_rates()
     eer, threshold = eer_from_rates(rates)
     nontargets = int(np.count_nonzero(~kept.target))
     point = point_at_threshold(rates, threshold)
@@ -133,8 +135,9 @@ def evaluate_scores(
         "confidence": confidence,
         "min_dcf": {f"{prior:g}": min_dcf_from_rates(rates, p_target=prior)[0] for prior in PRIORS},
         "min_dcf_intervals": dict(zip(map("{:g}".format, PRIORS), intervals[1:], strict=True)) if intervals else None,
+        "act_dcf": {f"{prior:g}": act_dcf_from_rates(rates, p_target=prior) for prior in PRIORS},
         "cllr": cllr(scores, kept.target),
-        "min_cllr": min_cllr(scores, kept.target),
+        "min_cllr": min_cllr_from_ranks(ranked),
         "trials": len(kept),
         "targets": targets,
         "nontargets": nontargets,

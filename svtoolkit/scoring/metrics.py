@@ -7,6 +7,7 @@ Trials with equal scores are accepted or rejected together, so the order of a li
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -39,19 +40,15 @@ class OperatingPoint(NamedTuple):
 
 @dataclass(frozen=True)
 class RankedScores:
-    """Scores sorted once, from which error rates follow in linear time for any weighting of the trials.
+    """Scores sorted once, from which every error rate follows.
 
     Attributes:
         thresholds: the distinct scores, ascending, then +inf.
-        targets: numbers of the target trials in the order of their scores; shape (targets,).
-        nontargets: numbers of the non-target trials in the order of their scores; shape (nontargets,).
         targets_below: how many target scores are below each threshold.
         nontargets_below: how many non-target scores are below each threshold.
     """
 
     thresholds: np.ndarray
-    targets: np.ndarray
-    nontargets: np.ndarray
     targets_below: np.ndarray
     nontargets_below: np.ndarray
 
@@ -63,34 +60,27 @@ class RankedScores:
             UserError: different lengths, scores that are not finite numbers, a class without trials.
         """
         scores, target = check_scores(scores, target)
-        order = np.argsort(scores, kind="stable")
-        targets, nontargets = order[target[order]], order[~target[order]]
-        distinct = np.unique(scores)
-        return cls(
-            thresholds=np.append(distinct, np.inf),
-            targets=targets,
-            nontargets=nontargets,
-            targets_below=np.append(np.searchsorted(scores[targets], distinct), len(targets)),
-            nontargets_below=np.append(np.searchsorted(scores[nontargets], distinct), len(nontargets)),
-        )
+        ascending = np.sort(scores)
+        begins = np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1]))
+        distinct, below = ascending[begins], np.append(begins, len(scores))
+        # Only the smaller class is looked up; sorted it is looked up in the order of memory.
+        fewer = 2 * np.count_nonzero(target) <= len(target)
+        places = np.searchsorted(distinct, np.sort(scores[target == fewer]))
+        ours = np.append(0, np.cumsum(np.bincount(places, minlength=len(distinct))))
+        targets_below, nontargets_below = (ours, below - ours) if fewer else (below - ours, ours)
+        return cls(np.append(distinct, np.inf), targets_below, nontargets_below)
+
+    @property
+    def targets(self) -> int:
+        return int(self.targets_below[-1])
+
+    @property
+    def nontargets(self) -> int:
+        return int(self.nontargets_below[-1])
 
     def error_rates(self) -> ErrorRates:
-        """Error rates where every trial counts once."""
-        p_miss = self.targets_below / len(self.targets)
-        p_fa = (len(self.nontargets) - self.nontargets_below) / len(self.nontargets)
-        return ErrorRates(self.thresholds, p_miss, p_fa)
-
-    def weighted_error_rates(self, target_weights: np.ndarray, nontarget_weights: np.ndarray) -> ErrorRates:
-        """Error rates where a trial counts as often as its weight says.
-
-        Args:
-            target_weights: weights >= 0 with a sum above 0, in the order of ``targets``.
-            nontarget_weights: weights >= 0 with a sum above 0, in the order of ``nontargets``.
-        """
-        # Sums of the first k weights for k = 0 ... n.
-        missed, rejected = (np.append(0, np.cumsum(weights)) for weights in (target_weights, nontarget_weights))
-        p_miss = missed[self.targets_below] / missed[-1]
-        p_fa = (rejected[-1] - rejected[self.nontargets_below]) / rejected[-1]
+        p_miss = self.targets_below / self.targets
+        p_fa = (self.nontargets - self.nontargets_below) / self.nontargets
         return ErrorRates(self.thresholds, p_miss, p_fa)
 
 
@@ -187,6 +177,16 @@ def min_dcf_from_rates(rates: ErrorRates, *, p_target: float = 0.01) -> tuple[fl
     costs = (p_target * rates.p_miss + (1 - p_target) * rates.p_fa) / min(p_target, 1 - p_target)
     best = int(np.argmin(costs))
     return float(costs[best]), float(rates.thresholds[best])
+
+
+def act_dcf_from_rates(rates: ErrorRates, *, p_target: float = 0.01) -> float:
+    """The normalised detection cost, as that of :func:`min_dcf_from_rates`, of deciding by Bayes' rule.
+
+    Scores are taken as natural logarithms of likelihood ratios: a trial is accepted from log((1 - p_target) / p_target)
+    on. What it lies above the minimum is the price of bad calibration.
+    """
+    point = point_at_threshold(rates, math.log((1 - p_target) / p_target))
+    return (p_target * point.p_miss + (1 - p_target) * point.p_fa) / min(p_target, 1 - p_target)
 
 
 def point_at_threshold(rates: ErrorRates, threshold: float) -> OperatingPoint:

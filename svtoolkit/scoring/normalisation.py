@@ -1,9 +1,11 @@
-"""Score normalisation against a cohort: S-Norm and adaptive S-Norm.
+"""Score normalisation against a cohort: Z-, T-, S-Norm and adaptive S-Norm.
 
 The raw score s of a trial is related to how its two utterances e and t score against speakers who are neither:
 
     s' = 1/2 [(s - mean_e) / std_e + (s - mean_t) / std_t]
 
+Z-Norm is the first of these two terms alone, T-Norm the second (R. Auckenthaler, M. Carey, H. Lloyd-Thomas, "Score
+normalization for text-independent speaker verification systems", Digital Signal Processing 10, 2000).
 mean and std (population, divided by n) are over the cosines of an utterance to the cohort. In S-Norm to the whole
 cohort: S. Shum, N. Dehak, R. Dehak, J. Glass, "Unsupervised speaker adaptation based on the cosine similarity for
 text-independent speaker verification", Odyssey 2010. In adaptive S-Norm to the ``top_n`` highest cosines of each
@@ -15,20 +17,29 @@ cohort and 300 of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
-from svtoolkit.scoring.cosine import EmbeddingTable, first_of, require_embeddings, unit_vectors
+from svtoolkit.scoring.cosine import EmbeddingTable, first_of, require_embeddings, row_norms, unit_vectors
+from svtoolkit.system.processes import count_cores
+from svtoolkit.system.threads import map_in_order
 
-METHODS = ("as-norm", "s-norm")
+METHODS = ("as-norm", "s-norm", "z-norm", "t-norm")
 DEFAULT_TOP_N = 300
 
-BLOCK_VALUES = 1 << 22
-"""Cosines computed at a time (32 MiB of float64), whatever the number of utterances."""
+BLOCK_VALUES = 1 << 20
+"""Cosines that a core computes at a time (4 MiB of float32), whatever the number of utterances."""
+
+NARROW_STD = 0.005
+"""Below this the rounding of float32 (1e-7 of a cosine) may move a score by 1e-5, and cosines are float64 instead."""
 
 SMALLEST_STD = 1e-6
 """Below this the cohort's cosines differ by rounding only, and dividing by their spread would score noise."""
@@ -64,7 +75,7 @@ def cohort_statistics(
     mean: np.ndarray | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> CohortStatistics:
-    """How utterances score against the cohort.
+    """How utterances score against the cohort; cosines are taken in float32 where that moves no score by 1e-5.
 
     Args:
         table: embeddings of the utterances.
@@ -91,18 +102,30 @@ def cohort_statistics(
             f"top_n is {taken}, but the cohort has {len(cohort)} members; expected 2 to {len(cohort)}: "
             "lower top_n or take a larger cohort"
         )
-    members = unit_vectors(cohort, np.arange(len(cohort)), mean).T
     means, stds = np.empty(len(rows)), np.empty(len(rows))
-    step = max(1, BLOCK_VALUES // len(cohort))
-    for start in range(0, len(rows), step):
-        block = slice(start, start + step)
-        cosines = unit_vectors(table, rows[block], mean) @ members
+    members = unit_vectors(cohort, np.arange(len(cohort)), mean)
+
+    def fill(chosen: np.ndarray, members: np.ndarray) -> int:
+        cosines = unit_vectors(table, rows[chosen], mean).astype(members.dtype) @ members
         if taken < len(cohort):
             cosines.partition(len(cohort) - taken, axis=1)
             cosines = cosines[:, len(cohort) - taken :]
-        means[block], stds[block] = cosines.mean(axis=1), cosines.std(axis=1)
-        if progress is not None:
-            progress(len(cosines))
+        means[chosen] = cosines.mean(axis=1, dtype=np.float64)
+        cosines -= means[chosen, None].astype(members.dtype)
+        stds[chosen] = row_norms(cosines) / math.sqrt(taken)
+        return len(cosines)
+
+    def fill_all(chosen: np.ndarray, members: np.ndarray) -> Iterator[int]:
+        blocks = np.array_split(chosen, math.ceil(len(chosen) * len(cohort) / BLOCK_VALUES))
+        return map_in_order(partial(fill, members=members.T), blocks, min(count_cores(), len(blocks)))
+
+    with threadpool_limits(1):  # a block a core, not all cores a block: they sort as well as multiply
+        for finished in fill_all(np.arange(len(rows)), members.astype(np.float32)):
+            if progress is not None:
+                progress(finished)
+        narrow = np.flatnonzero(stds < NARROW_STD)
+        if len(narrow):
+            deque(fill_all(narrow, members), maxlen=0)
     flat = np.flatnonzero(stds < SMALLEST_STD)
     if len(flat):
         raise UserError(
@@ -147,8 +170,8 @@ def normalise_scores(
     """
     if method not in METHODS:
         raise UserError(f"there is no score normalisation {method!r}; expected one of {', '.join(METHODS)}")
-    if method == "s-norm" and top_n is not None:
-        raise UserError(f"s-norm uses the whole cohort, so top_n={top_n} has no effect; drop it or take as-norm")
+    if method != "as-norm" and top_n is not None:
+        raise UserError(f"{method} uses the whole cohort, so top_n={top_n} has no effect; drop it or take as-norm")
     if method == "as-norm" and top_n is None:
         top_n = DEFAULT_TOP_N
     scores = np.asarray(scores, dtype=np.float64)
@@ -164,10 +187,10 @@ def normalise_scores(
             "take the cohort from training speakers"
         )
     require_embeddings(trials.utterances, table)
-    enrol, test = table.lookup(trials.enrol), table.lookup(trials.test)
-    rows = np.unique(np.concatenate([enrol, test]))
+    chosen = {"z-norm": (trials.enrol,), "t-norm": (trials.test,)}.get(method, (trials.enrol, trials.test))
+    sides = [table.lookup(side) for side in chosen]
+    rows = np.unique(np.concatenate(sides))
     statistics = cohort_statistics(table, rows, cohort, top_n=top_n, mean=mean, progress=progress)
-    enrol, test = np.searchsorted(rows, enrol), np.searchsorted(rows, test)
-    by_enrol = (scores - statistics.mean[enrol]) / statistics.std[enrol]
-    by_test = (scores - statistics.mean[test]) / statistics.std[test]
-    return (by_enrol + by_test) / 2
+    places = [np.searchsorted(rows, side) for side in sides]
+    terms = [(scores - statistics.mean[place]) / statistics.std[place] for place in places]
+    return np.asarray(sum(terms) / len(terms))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from svtoolkit.data.trials import DIGITS, LABELS, Trials
 from svtoolkit.errors import UserError
 from svtoolkit.scoring.cosine import first_of
 from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.columns import read_columns
 from svtoolkit.system.plain_data import MalformedError, read_text
 from svtoolkit.system.regular_file import is_regular
 
@@ -21,16 +22,18 @@ FORM = "`enrol test score` or `enrol test score target|nontarget`"
 LABEL_WORDS = {**LABELS, **DIGITS}
 
 
-def write_scores(path: str | Path, trials: Trials, scores: np.ndarray) -> None:
-    """Write the scores of trials; the file is replaced in one step.
+FORMATS = ("kaldi", "wespeaker")
+"""`enrol test score`; `enrol test score target|nontarget`."""
 
-    Each score is written with 5 decimals, or as many more as it takes to read the same number back: the metrics of
-    the file are exactly those of the run.
+
+def write_scores(path: str | Path, trials: Trials, scores: np.ndarray, *, layout: str = "kaldi") -> None:
+    """Write the scores of trials with six decimals; the file is replaced in one step.
 
     Args:
         path: the file to write.
         trials: the pairs, in the order of the lines.
         scores: finite floats, shape (trials,).
+        layout: one of ``FORMATS``.
 
     Raises:
         UserError: another number of scores than trials, NaN or infinity, an utterance id that is empty or holds a
@@ -49,9 +52,39 @@ def write_scores(path: str | Path, trials: Trials, scores: np.ndarray) -> None:
     for utterance in trials.utterances:
         if len(utterance.split()) != 1:
             raise UserError(f"{path}: the utterance id {utterance!r} is empty or holds a space; expected none in it")
+    columns: list[Iterable[object]] = [trials.enrol, trials.test, scores.tolist()]
+    line = "{} {} {:.6f}\n"
+    if layout == "wespeaker":
+        columns.append(map(("nontarget", "target").__getitem__, trials.target.tolist()))
+        line = "{} {} {:.6f} {}\n"
     with atomic_write(path) as stream:
-        for enrol, test, score in zip(trials.enrol, trials.test, scores, strict=True):
-            stream.write(f"{enrol} {test} {np.format_float_positional(score, min_digits=5)}\n")
+        stream.writelines(map(line.format, *columns))
+
+
+class _Columns(NamedTuple):
+    """A score file of plain lines. ``target``: None where they have no label."""
+
+    enrol: list[str]
+    test: list[str]
+    scores: np.ndarray
+    target: np.ndarray | None
+
+
+def _plain_scores(path: str | Path) -> _Columns | None:
+    """None where a line is not plain, or has something wrong in it."""
+    if not is_regular(path):
+        return None
+    content = Path(path).read_bytes()
+    columns = read_columns(content, 3) or read_columns(content, 4)
+    if columns is None:
+        return None
+    enrol, test, scores, *labels = columns
+    try:
+        numbers = np.fromiter(map(float, scores), dtype=np.float64, count=len(scores))
+        targets = [np.fromiter(map(LABEL_WORDS.__getitem__, each), dtype=bool, count=len(each)) for each in labels]
+    except (ValueError, KeyError):
+        return None
+    return _Columns(enrol, test, numbers, targets[0] if targets else None) if np.isfinite(numbers).all() else None
 
 
 def read_scores(path: str | Path) -> tuple[list[str], list[str], np.ndarray]:
@@ -64,6 +97,8 @@ def read_scores(path: str | Path) -> tuple[list[str], list[str], np.ndarray]:
         UserError: missing or empty file, a line of another form, a score that is not a finite number; names file and
             line.
     """
+    if (plain := _plain_scores(path)) is not None:
+        return plain.enrol, plain.test, plain.scores
     enrol, test, scores = [], [], []
     for line in _score_lines(Path(path)):
         enrol.append(line.enrol)
@@ -88,6 +123,9 @@ def align_scores(trials: Trials, path: str | Path) -> np.ndarray:
         UserError: trials without a score, scores without a trial, two different scores of one pair, another label, and
             what :func:`read_scores` refuses; names the first of them and their number.
     """
+    plain = _plain_scores(path)
+    if plain is not None and _is_of(plain, trials):
+        return plain.scores
     file = Path(path)
     lines: dict[tuple[str, str], tuple[int, float]] = {}
     labels: dict[tuple[str, str], bool] = {}
@@ -121,6 +159,16 @@ def align_scores(trials: Trials, path: str | Path) -> np.ndarray:
                 f"{listed}; give the trial list that was scored"
             )
     return np.array([lines[pair][1] for pair in pairs])
+
+
+def _is_of(plain: _Columns, trials: Trials) -> bool:
+    """Whether a score file has these trials, each once, in their order and with their labels."""
+    return (
+        plain.enrol == list(trials.enrol)
+        and plain.test == list(trials.test)
+        and (plain.target is None or np.array_equal(plain.target, trials.target))
+        and len(set(map(str.__add__, plain.enrol, plain.test))) == len(plain.enrol)
+    )
 
 
 class _Line(NamedTuple):

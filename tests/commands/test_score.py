@@ -62,6 +62,10 @@ def test_the_settings_stand_beside_the_scores(tmp_path, words, cohort, eval_data
         "trials": str(eval_data / "trials"),
         "embeddings": str(embeddings / "eval.scp"),
         "out": str(tmp_path / "scores"),
+        "format": "kaldi",
+        "cosine_out": None,
+        "enrolments": None,
+        "enrolment_mean": "embeddings",
         "normalisation": "as-norm",
         "cohort": cohort[1],
         "cohort_utt2spk": cohort[3],
@@ -161,7 +165,11 @@ def test_trials_without_embedding_may_be_left_out(tmp_path, holed, cohort, eval_
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["normalisation=z-norm"], "normalisation is 'z-norm', expected none, as-norm, s-norm"),
+        (["normalisation=q-norm"], "normalisation is 'q-norm', expected none, as-norm, s-norm, z-norm, t-norm"),
+        (["format=json"], "format is 'json', expected kaldi or wespeaker"),
+        (["enrolment_mean=median"], "enrolment_mean is 'median', expected embeddings or scores"),
+        (["cosine_out=plain"], "cosine_out=plain is for the cosines beside normalised scores, found normalisation=no"),
+        (["enrolments=/nowhere"], "/nowhere: there is no such file; expected an enrolment map"),
         (
             ["normalisation=as-norm"],
             "normalisation=as-norm subtract_mean=False need a cohort; give cohort=embeddings.scp",
@@ -176,9 +184,47 @@ def test_what_cannot_be_scored(words, capsys, options, message):
     assert capsys.readouterr().err.startswith(f"error: {message}")
 
 
-def test_a_cohort_without_speakers(words, cohort, capsys):
-    assert main(["score", *words, *cohort[:2], "normalisation=s-norm"]) == 1
-    assert "cohort is given without cohort_utt2spk" in capsys.readouterr().err
+def test_a_cohort_as_it_comes_has_a_member_a_row(tmp_path, words, cohort, embeddings, eval_data):
+    assert main(["score", *words, *cohort[:2], "normalisation=s-norm"]) == 0
+    table, cohort_table = vectors(embeddings / "eval.scp"), vectors(embeddings / "train.scp")
+    themselves = {utterance: utterance for utterance in cohort_table}
+    found = scores_of(tmp_path / "scores")
+    for pair in list(found)[::9]:
+        expected = normalised(pair, table, cohort_table, themselves, top_n=None, mean=None)
+        assert found[pair] == pytest.approx(expected, rel=1e-3)
+    assert yaml.safe_load((tmp_path / "scores.yaml").read_text())["cohort_speakers"] == len(cohort_table)
+
+
+def test_one_pass_writes_cosines_and_normalised_scores(tmp_path, words, cohort):
+    assert main(["score", *words, "out=" + str(tmp_path / "alone")]) == 0
+    both = ["normalisation=as-norm", "top_n=4", f"cosine_out={tmp_path / 'cosines'}", "format=wespeaker"]
+    assert main(["score", *words, *cohort, *both]) == 0
+    assert scores_of(tmp_path / "cosines") == scores_of(tmp_path / "alone")
+    lines = [line.split() for line in (tmp_path / "scores").read_text().splitlines()]
+    assert {fields[3] for fields in lines} == {"target", "nontarget"}
+    record = yaml.safe_load((tmp_path / "cosines.yaml").read_text())
+    assert (record["normalisation"], record["out"]) == ("none", str(tmp_path / "cosines"))
+
+
+@pytest.mark.parametrize("mean", ["embeddings", "scores"])
+def test_models_of_several_utterances(tmp_path, words, embeddings, eval_data, mean):
+    trials, table = read_trials(eval_data / "trials"), vectors(embeddings / "eval.scp")
+    one, two, three, test = sorted(trials.utterances)[:4]
+    (tmp_path / "models").write_text(f"anna {one} {two}\nben {three}\n")
+    (tmp_path / "list").write_text(f"anna {test} target\nben {test} nontarget\nben {one} nontarget\n")
+    changes = [f"trials={tmp_path / 'list'}", f"enrolments={tmp_path / 'models'}", f"enrolment_mean={mean}"]
+    assert main(["score", *words, *changes]) == 0
+    found = scores_of(tmp_path / "scores")
+    if mean == "scores":
+        of_anna = (cosine(table[one], table[test]) + cosine(table[two], table[test])) / 2
+    else:
+        of_anna = cosine(table[one].astype(np.float64) + table[two], table[test])
+    expected = {
+        ("anna", test): of_anna,
+        ("ben", test): cosine(table[three], table[test]),
+        ("ben", one): cosine(table[three], table[one]),
+    }
+    assert found == pytest.approx(expected, abs=2e-6)
 
 
 def test_top_n_beyond_the_cohort_says_how_large_it_is(tmp_path, words, cohort, capsys):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from svtoolkit.data import trials as trials_module
 from svtoolkit.data.trials import Trials, hash_trials, make_trials, read_trials, write_trials
 from svtoolkit.errors import UserError
 
@@ -31,6 +32,30 @@ def test_written_list_reads_back(tmp_path):
     assert read.target.dtype == bool
     assert read.utterances == {"a-1", "a-2", "é-1"}
     assert len(read) == 2
+
+
+_FIELDS = st.lists(
+    st.sampled_from(["a", "b-1", "é", "0", "1", "target", "nontarget", "x\x1cy"]), min_size=2, max_size=4
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(_FIELDS | st.tuples(st.just("a"), st.just("b"), st.sampled_from(["target", "1"])), max_size=4),
+       st.sampled_from([" ", "\t"]), st.sampled_from(["\n", "\r\n"]))  # fmt: skip
+def test_plain_lines_are_read_as_the_reader_that_goes_line_by_line_reads_them(tmp_path_factory, lines, between, end):
+    path = tmp_path_factory.mktemp("lines") / "trials"
+    path.write_bytes("".join(between.join(fields) + end for fields in lines).encode())
+
+    def outcome():
+        try:
+            return pairs_of(read_trials(path))
+        except UserError as error:
+            return str(error)
+
+    found = outcome()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trials_module, "read_columns", lambda content, count: None)
+        assert found == outcome()
 
 
 def test_blank_lines_tabs_and_foreign_line_ends_are_read(tmp_path):

@@ -12,7 +12,6 @@ from sklearn.metrics import roc_curve
 
 from svtoolkit.errors import UserError
 from svtoolkit.scoring.metrics import (
-    RankedScores,
     equal_error_rate,
     error_rates,
     min_dcf,
@@ -85,22 +84,6 @@ def test_min_dcf_is_the_least_cost_of_any_threshold(trials, p_target):
     assert cost == pytest.approx(min(tried), abs=1e-12)
     assert cost == pytest.approx(cost_at(threshold), abs=1e-12)
     assert 0 <= cost <= 1 + 1e-12
-
-
-@settings(deadline=None)
-@given(scored_trials(), st.data())
-def test_weights_count_like_copies(trials, data):
-    scores, target = trials
-    counts = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(scores), max_size=len(scores))))
-    counts[np.flatnonzero(target)[0]] += 1
-    counts[np.flatnonzero(~target)[0]] += 1
-    ranked = RankedScores.rank(scores, target)
-    weighted = ranked.weighted_error_rates(counts[ranked.targets], counts[ranked.nontargets])
-    copies = error_rates(np.repeat(scores, counts), np.repeat(target, counts))
-    kept = np.isin(weighted.thresholds, copies.thresholds)
-    np.testing.assert_array_equal(weighted.thresholds[kept], copies.thresholds)
-    np.testing.assert_array_equal(weighted.p_miss[kept], copies.p_miss)
-    np.testing.assert_array_equal(weighted.p_fa[kept], copies.p_fa)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
 from svtoolkit.scoring import normalisation
 from svtoolkit.scoring.cosine import EmbeddingTable, cosine_scores
-from svtoolkit.scoring.normalisation import check_disjoint, cohort_statistics, normalise_scores
+from svtoolkit.scoring.normalisation import METHODS, check_disjoint, cohort_statistics, normalise_scores
 
 
 def table_of(prefix, count, dimension=6, seed=0, dtype=np.float64):
@@ -58,7 +58,7 @@ def test_matrix_form_is_the_loop(method, top_n, taken, dtype, with_mean, monkeyp
     scores = cosine_scores(table, trials, mean=mean)
     expected = normalise_by_loop(scores, trials, table, cohort, taken, 0.0 if mean is None else mean)
     normalised = normalise_scores(scores, trials, table, cohort, method=method, top_n=top_n, mean=mean)
-    np.testing.assert_allclose(normalised, expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(normalised, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_numbers_done_by_hand():
@@ -95,6 +95,29 @@ def test_whole_cohort_as_top_n_is_s_norm():
     )
 
 
+def test_z_norm_is_of_the_enrolment_t_norm_of_the_test_and_s_norm_their_mean():
+    table, cohort = table_of("utt", 5), table_of("spk", 11, seed=1)
+    trials = trials_of(table)
+    scores = cosine_scores(table, trials)
+    found = {method: normalise_scores(scores, trials, table, cohort, method=method) for method in METHODS[1:]}
+    units = [each.matrix / np.linalg.norm(each.matrix, axis=1, keepdims=True) for each in (table, cohort)]
+    cosines = (units[0].astype(np.float64) @ units[1].T)[table.lookup(trials.enrol)]
+    np.testing.assert_allclose(found["z-norm"], (scores - cosines.mean(axis=1)) / cosines.std(axis=1), rtol=1e-4)
+    np.testing.assert_allclose((found["z-norm"] + found["t-norm"]) / 2, found["s-norm"])
+    swapped = Trials(trials.test, trials.enrol, trials.target)
+    np.testing.assert_allclose(found["t-norm"], normalise_scores(scores, swapped, table, cohort, method="z-norm"))
+
+
+def test_a_cohort_that_is_nearly_one_speaker_is_not_rounded_away():
+    rng = np.random.default_rng(5)
+    table = EmbeddingTable(["a", "b"], rng.normal(size=(2, 8)))
+    cohort = EmbeddingTable([str(n) for n in range(30)], rng.normal(size=8) + 1e-5 * rng.normal(size=(30, 8)))
+    trials = Trials(["a"], ["b"], np.array([True]))
+    scores = cosine_scores(table, trials)
+    expected = normalise_by_loop(scores, trials, table, cohort, 30, 0.0)
+    np.testing.assert_allclose(normalise_scores(scores, trials, table, cohort, method="s-norm"), expected, rtol=1e-6)
+
+
 def test_swapping_the_sides_changes_nothing():
     table, cohort = table_of("utt", 5), table_of("spk", 11, seed=1)
     trials = trials_of(table)
@@ -110,8 +133,8 @@ def test_statistics_of_chosen_rows():
     table, cohort = table_of("utt", 5), table_of("spk", 11, seed=1)
     every = cohort_statistics(table, np.arange(5), cohort, top_n=4)
     some = cohort_statistics(table, np.array([3, 1]), cohort, top_n=4)
-    np.testing.assert_allclose(some.mean, every.mean[[3, 1]], rtol=1e-12)
-    np.testing.assert_allclose(some.std, every.std[[3, 1]], rtol=1e-12)
+    np.testing.assert_allclose(some.mean, every.mean[[3, 1]], rtol=1e-6)
+    np.testing.assert_allclose(some.std, every.std[[3, 1]], rtol=1e-6)
 
 
 def normalise_ten(scores=None, cohort=None, **options):
@@ -124,7 +147,7 @@ def normalise_ten(scores=None, cohort=None, **options):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"method": "z-norm"}, "no score normalisation 'z-norm'; expected one of as-norm, s-norm"),
+        ({"method": "q-norm"}, "no score normalisation 'q-norm'; expected one of as-norm, s-norm, z-norm, t-norm"),
         ({"method": "s-norm", "top_n": 10}, "s-norm uses the whole cohort, so top_n=10"),
         ({}, "top_n is 300, but the cohort has 20 members; expected 2 to 20"),
         ({"top_n": 21}, "top_n is 21, .* expected 2 to 20"),

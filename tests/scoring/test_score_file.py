@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
+from svtoolkit.scoring import score_file
 from svtoolkit.scoring.score_file import align_scores, read_scores, write_scores
 
 TRIALS = Trials(["a-1", "a-1", "b-1"], ["a-2", "b-1", "c-1"], np.array([True, False, False]))
@@ -17,20 +18,57 @@ TRIALS = Trials(["a-1", "a-1", "b-1"], ["a-2", "b-1", "c-1"], np.array([True, Fa
 def test_written_scores_are_read_back(tmp_path):
     path = tmp_path / "scores" / "eval.txt"
     write_scores(path, TRIALS, np.array([0.5, -1 / 3, 1e-7]))
-    assert path.read_text() == "a-1 a-2 0.50000\na-1 b-1 -0.3333333333333333\nb-1 c-1 0.0000001\n"
+    assert path.read_text() == "a-1 a-2 0.500000\na-1 b-1 -0.333333\nb-1 c-1 0.000000\n"
     enrol, test, scores = read_scores(path)
     assert (enrol, test) == (TRIALS.enrol, TRIALS.test)
-    assert scores.tolist() == [0.5, -1 / 3, 1e-7]
+    assert scores.tolist() == [0.5, -0.333333, 0]
+
+
+def test_wespeakers_tools_find_the_label_behind_the_score(tmp_path):
+    path = tmp_path / "scores"
+    write_scores(path, TRIALS, np.array([0.5, 0.25, -0.125]), layout="wespeaker")
+    assert path.read_text().splitlines() == [
+        "a-1 a-2 0.500000 target",
+        "a-1 b-1 0.250000 nontarget",
+        "b-1 c-1 -0.125000 nontarget",
+    ]
+    np.testing.assert_array_equal(align_scores(TRIALS, path), [0.5, 0.25, -0.125])
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=3, max_size=3), st.booleans())
-def test_every_number_survives(tmp_path_factory, scores, single):
-    array = np.clip(scores, -3e38, 3e38).astype(np.float32) if single else np.array(scores)
+@given(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3), st.booleans())
+def test_six_decimals_of_every_number_survive(tmp_path_factory, scores, single):
+    array = np.array(scores, dtype=np.float32 if single else np.float64)
     path = tmp_path_factory.mktemp("survive") / "scores"
     write_scores(path, TRIALS, array)
-    np.testing.assert_array_equal(read_scores(path)[2].astype(array.dtype), array)
-    assert all(len(line.split(".")[1]) >= 5 for line in path.read_text().splitlines())
+    np.testing.assert_allclose(read_scores(path)[2], array, rtol=1e-12, atol=5.01e-7)
+    assert all(len(line.split(".")[1]) == 6 for line in path.read_text().splitlines())
+
+
+_FIELD = st.text("ab-.10é\u00a0\u2028\x1c", min_size=0, max_size=3)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.lists(_FIELD | st.sampled_from(["target", "0", "1", "0.5"]), min_size=2, max_size=5), max_size=4),
+    st.sampled_from([" ", "\t", "  "]),
+    st.sampled_from(["\n", "\r\n", "\n\n"]),
+)
+def test_plain_lines_are_read_as_the_reader_that_goes_line_by_line_reads_them(tmp_path_factory, lines, between, end):
+    path = tmp_path_factory.mktemp("lines") / "scores"
+    path.write_bytes("".join(between.join(fields) + end for fields in lines).encode())
+
+    def outcome():
+        try:
+            enrol, test, scores = read_scores(path)
+            return enrol, test, scores.tolist()
+        except UserError as error:
+            return str(error)
+
+    found = outcome()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(score_file, "read_columns", lambda content, count: None)
+        assert found == outcome()
 
 
 def test_a_hash_in_an_id_is_no_comment(tmp_path):
