@@ -7,7 +7,6 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from svtoolkit.checkpoints.released import read_description, write_description
 from svtoolkit.config import EvaluateConfig
 from svtoolkit.errors import UserError
 from svtoolkit.runs.provenance import read_record
@@ -79,6 +78,8 @@ def _warn_of_few_trials(fa_rate: float, nontargets: int) -> None:
 
 
 def _store_threshold(model: str, result: dict[str, Any]) -> None:
+    from svtoolkit.checkpoints.released import read_description, write_description  # torch, for this alone
+
     description = read_description(model)
     point = result["operating_point"]
     description.verification = {

@@ -9,6 +9,7 @@ import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,7 +81,7 @@ class Trials:
         chosen = rows.tolist()
         return Trials([self.enrol[row] for row in chosen], [self.test[row] for row in chosen], self.target[rows])
 
-    @property
+    @cached_property
     def utterances(self) -> set[str]:
         return set(self.enrol) | set(self.test)
 

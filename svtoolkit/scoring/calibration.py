@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 from scipy.special import expit
-from sklearn.isotonic import isotonic_regression
 
 from svtoolkit.errors import UserError
 from svtoolkit.scoring.metrics import RankedScores, check_scores
@@ -105,7 +105,7 @@ def min_cllr_from_ranks(ranked: RankedScores) -> float:
     """As :func:`min_cllr`, of scores that are sorted already."""
     targets, nontargets = np.diff(ranked.targets_below), np.diff(ranked.nontargets_below)
     trials = targets + nontargets
-    posterior = np.clip(isotonic_regression(targets / trials, sample_weight=trials), 0.0, 1.0)
+    posterior = np.clip(isotonic_regression(targets / trials, weights=trials).x, 0.0, 1.0)
     # posterior odds = prior odds * likelihood ratio; a level without targets is never divided by, nor one without
     # non-targets, so the infinite ratios at both ends need no special case.
     prior_odds = ranked.targets / ranked.nontargets

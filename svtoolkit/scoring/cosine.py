@@ -123,9 +123,8 @@ def cosine_scores(table: EmbeddingTable, trials: Trials, *, mean: np.ndarray | N
     require_embeddings(trials.utterances, table)
     enrol, test = table.lookup(trials.enrol), table.lookup(trials.test)
     scores = np.empty(len(trials))
-    rows = np.unique(np.concatenate([enrol, test]))
+    rows, (enrol_vectors, test_vectors) = used_rows(len(table), enrol, test)
     vectors = unit_vectors(table, rows, mean)
-    enrol_vectors, test_vectors = np.searchsorted(rows, enrol), np.searchsorted(rows, test)
     step = max(1, BLOCK_VALUES // table.dimension)
     blocks = [slice(start, start + step) for start in range(0, len(trials), step)]
 
@@ -176,6 +175,15 @@ def embedded_part(trials: Trials, table: EmbeddingTable) -> Trials:
             f"the table is of other utterances, such as {table.utterances[0]!r}"
         )
     return trials.take(kept)
+
+
+def used_rows(length: int, *columns: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The rows of a table of so many that are in any column, ascending, and the columns as places among these."""
+    used = np.zeros(length, dtype=bool)
+    for column in columns:
+        used[column] = True
+    places = np.cumsum(used) - 1
+    return np.flatnonzero(used), [places[column] for column in columns]
 
 
 def unit_vectors(table: EmbeddingTable, rows: np.ndarray, mean: np.ndarray | None = None) -> np.ndarray:

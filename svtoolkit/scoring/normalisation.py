@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 
 from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
-from svtoolkit.scoring.cosine import EmbeddingTable, first_of, require_embeddings, row_norms, unit_vectors
+from svtoolkit.scoring.cosine import EmbeddingTable, first_of, require_embeddings, row_norms, unit_vectors, used_rows
 from svtoolkit.system.processes import count_cores
 from svtoolkit.system.threads import map_in_order
 
@@ -188,9 +188,7 @@ def normalise_scores(
         )
     require_embeddings(trials.utterances, table)
     chosen = {"z-norm": (trials.enrol,), "t-norm": (trials.test,)}.get(method, (trials.enrol, trials.test))
-    sides = [table.lookup(side) for side in chosen]
-    rows = np.unique(np.concatenate(sides))
+    rows, places = used_rows(len(table), *map(table.lookup, chosen))
     statistics = cohort_statistics(table, rows, cohort, top_n=top_n, mean=mean, progress=progress)
-    places = [np.searchsorted(rows, side) for side in sides]
     terms = [(scores - statistics.mean[place]) / statistics.std[place] for place in places]
     return np.asarray(sum(terms) / len(terms))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +25,10 @@ LABEL_WORDS = {**LABELS, **DIGITS}
 
 FORMATS = ("kaldi", "wespeaker")
 """`enrol test score`; `enrol test score target|nontarget`."""
+
+
+LINES = 1000
+"""Formatted at once: half the time of one by one."""
 
 
 def write_scores(path: str | Path, trials: Trials, scores: np.ndarray, *, layout: str = "kaldi") -> None:
@@ -52,13 +57,16 @@ def write_scores(path: str | Path, trials: Trials, scores: np.ndarray, *, layout
     for utterance in trials.utterances:
         if len(utterance.split()) != 1:
             raise UserError(f"{path}: the utterance id {utterance!r} is empty or holds a space; expected none in it")
-    columns: list[Iterable[object]] = [trials.enrol, trials.test, scores.tolist()]
-    line = "{} {} {:.6f}\n"
+    columns: list[Sequence[object]] = [trials.enrol, trials.test, scores.tolist()]
+    line = "%s %s %.6f\n"
     if layout == "wespeaker":
-        columns.append(map(("nontarget", "target").__getitem__, trials.target.tolist()))
-        line = "{} {} {:.6f} {}\n"
+        columns.append(list(map(("nontarget", "target").__getitem__, trials.target.tolist())))
+        line = "%s %s %.6f %s\n"
     with atomic_write(path) as stream:
-        stream.writelines(map(line.format, *columns))
+        for start in range(0, len(trials), LINES):
+            parts = [column[start : start + LINES] for column in columns]
+            fields = tuple(itertools.chain.from_iterable(zip(*parts, strict=True)))
+            stream.write((line * len(parts[0])) % fields)
 
 
 class _Columns(NamedTuple):
@@ -162,13 +170,13 @@ def align_scores(trials: Trials, path: str | Path) -> np.ndarray:
 
 
 def _is_of(plain: _Columns, trials: Trials) -> bool:
-    """Whether a score file has these trials, each once, in their order and with their labels."""
-    return (
-        plain.enrol == list(trials.enrol)
-        and plain.test == list(trials.test)
-        and (plain.target is None or np.array_equal(plain.target, trials.target))
-        and len(set(map(str.__add__, plain.enrol, plain.test))) == len(plain.enrol)
-    )
+    """Whether a score file has these trials in their order and with their labels, and one score a pair."""
+    if plain.enrol != list(trials.enrol) or plain.test != list(trials.test):
+        return False
+    if plain.target is not None and not np.array_equal(plain.target, trials.target):
+        return False
+    pairs, scores = list(map(str.__add__, plain.enrol, plain.test)), plain.scores.tolist()
+    return list(map(dict(zip(pairs, scores, strict=True)).__getitem__, pairs)) == scores
 
 
 class _Line(NamedTuple):

@@ -32,7 +32,7 @@ from typing import Any
 
 PRELOADED = (
     "svtoolkit.cli svtoolkit.composition hydra omegaconf yaml torch._dynamo torch.utils.tensorboard soundfile soxr "
-    "matplotlib.figure matplotlib.backends.backend_svg matplotlib.backends.backend_agg sklearn.isotonic kaldiio "
+    "matplotlib.figure matplotlib.backends.backend_svg matplotlib.backends.backend_agg scipy.optimize kaldiio "
     "torch.utils.flop_counter espeakng_loader av warm_composition"
 ).split()
 
