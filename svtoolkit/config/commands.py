@@ -390,7 +390,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "score": Command(
         ScoreConfig,
-        "score trials: cosine, S-Norm, AS-Norm",
+        "score trials: cosine, Z-, T-, S- and AS-Norm",
         (),
         "trials=t embeddings=e.scp out=s normalisation=as-norm",
     ),
