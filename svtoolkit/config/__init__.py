@@ -23,6 +23,7 @@ from svtoolkit.config.commands import (
     RecipeConfig,
     ReportConfig,
     ScoreConfig,
+    SearchConfig,
     ShardConfig,
     ValidateConfig,
     VerifyConfig,

@@ -209,6 +209,20 @@ class ScoreConfig:
 
 
 @dataclass
+class SearchConfig:
+    """`svt search`: the nearest of many embeddings, `query neighbour cosine` a line, the nearest first."""
+
+    embeddings: str = setting(REQUIRED, "scp of the embeddings that are looked for")
+    among: str = setting(REQUIRED, "scp of those that are looked through, millions or few")
+    out: str = setting(REQUIRED, "file of the neighbours; its settings go to <out>.yaml")
+    n: int = setting(10, "neighbours of each")
+    index: str = setting(
+        "exact", "exact (all are compared, a part at a time) or faiss (an inverted index in memory; states its recall)"
+    )
+    probes: int = setting(32, "faiss: cells of the index that are looked through; more find more, and take longer")
+
+
+@dataclass
 class EvaluateConfig:
     """`svt evaluate`: EER, minDCF, Cllr, minCllr and a bootstrap interval of a score file."""
 
@@ -393,6 +407,9 @@ COMMANDS: dict[str, Command] = {
         "score trials: cosine, Z-, T-, S- and AS-Norm",
         (),
         "trials=t embeddings=e.scp out=s normalisation=as-norm",
+    ),
+    "search": Command(
+        SearchConfig, "the nearest of millions of embeddings", (), "embeddings=a.scp among=b.scp n=10 out=nearest"
     ),
     "evaluate": Command(EvaluateConfig, "EER, minDCF, Cllr and intervals of a score file", (), "scores=s trials=t"),
     "report": Command(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
@@ -64,39 +65,56 @@ def read_embeddings(scp: str | Path) -> EmbeddingTable:
         UserError: missing or malformed file, vectors of different sizes, an embedding that is listed twice, is zero or
             not finite; names file and line, or file and utterance.
     """
+    return next(embedding_parts(scp, sys.maxsize))
+
+
+def embedding_parts(scp: str | Path, size: int) -> Iterator[EmbeddingTable]:
+    """As :func:`read_embeddings`, so many at a time; an embedding that is listed again in another part is not seen."""
     path = Path(scp)
     if not is_regular(path):
         raise UserError(f"{path}: there is no such file; expected the scp that `svt embed` wrote")
-    content = path.read_bytes().decode("utf-8", "backslashreplace")
     utterances: list[str] = []
     vectors: list[np.ndarray] = []
     with _Arks() as arks:
-        for number, line in enumerate(content.splitlines(), start=1):
+        for utterance, vector in _vectors(path, arks):
+            if len(utterances) == size:
+                yield _table(path, utterances, vectors)
+                utterances, vectors = [], []
+            utterances.append(utterance)
+            vectors.append(vector)
+        if not vectors:
+            raise UserError(f"{path}: lists no embedding; extract some with `svt embed`")
+        yield _table(path, utterances, vectors)
+
+
+def _table(path: Path, utterances: list[str], vectors: list[np.ndarray]) -> EmbeddingTable:
+    try:
+        return EmbeddingTable(utterances, np.concatenate(vectors).reshape(len(vectors), -1))
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def _vectors(path: Path, arks: _Arks) -> Iterator[tuple[str, np.ndarray]]:
+    shape: tuple[int, ...] | None = None
+    with path.open(encoding="utf-8", errors="backslashreplace") as lines:
+        for number, line in enumerate(lines, start=1):
             name, _, location = line.strip().partition(" ")
             ark, _, offset = location.strip().rpartition(":")
             if not ark or not (offset.isascii() and offset.isdigit()):
-                raise UserError(f"{path}:{number}: found {line!r}, expected `utterance file.ark:offset`")
+                raise UserError(f"{path}:{number}: found {line.strip()!r}, expected `utterance file.ark:offset`")
             try:
                 vector = arks.read(ark, int(offset))
             except Exception as error:  # kaldiio has no exception of its own
                 raise UserError(
                     f"{path}:{number}: {location} cannot be read ({error}); extract the embeddings again"
                 ) from error
-            if vector.ndim != 1 or (vectors and vector.shape != vectors[0].shape):
+            if vector.ndim != 1 or vector.shape != (shape or vector.shape):
                 raise UserError(
                     f"{path}:{number}: {name!r} has shape {vector.shape}, expected a vector like the others; "
                     "extract all embeddings with one model"
                 )
-            utterances.append(name)
-            vectors.append(vector)
-        if not vectors:
-            raise UserError(f"{path}: lists no embedding; extract some with `svt embed`")
-        matrix = np.concatenate(vectors).reshape(len(vectors), -1)
-        vectors.clear()  # which look into the arks
-    try:
-        return EmbeddingTable(utterances, matrix)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
+            shape = vector.shape
+            yield name, vector
 
 
 class _Arks:
