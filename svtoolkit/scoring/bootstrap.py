@@ -22,6 +22,7 @@ seeds; with fewer than about 20 speakers, or an error rate near 0, they are too 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -186,9 +187,11 @@ def _number_speakers(enrol_speakers: Sequence[str], test_speakers: Sequence[str]
             f"found {len(enrol_speakers)} enrolment and {len(test_speakers)} test speakers for {len(target)} trials; "
             "expected one of each per trial"
         )
-    number: dict[str, int] = {}
-    enrol = np.array([number.setdefault(speaker, len(number)) for speaker in enrol_speakers], dtype=np.int32)
-    test = np.array([number.setdefault(speaker, len(number)) for speaker in test_speakers], dtype=np.int32)
+    number = {name: place for place, name in enumerate(dict.fromkeys(itertools.chain(enrol_speakers, test_speakers)))}
+    enrol, test = (
+        np.fromiter(map(number.__getitem__, side), dtype=np.int32, count=len(side))
+        for side in (enrol_speakers, test_speakers)
+    )
     wrong = np.flatnonzero((enrol == test) != target)
     if len(wrong):
         trial = wrong[0]
