@@ -124,16 +124,14 @@ def parse_words(name: str, words: Sequence[str]) -> tuple[list[str], bool]:
     """Words of the command line -> (Hydra overrides, whether only the configuration is to be shown).
 
     `--key value` and `--key=value` mean key=value taken literally, where key takes a list a list of this value alone
-    unless it begins with [; null means none. key=value is a list of this value alone, too, where key takes a list of
-    texts. Words without `=` fill the positional keys, where one that takes a list takes all that are left but one for
-    each position after it, as `cp` does.
+    unless it begins with [; null means none. Words without `=` fill the positional keys, where one that takes a list
+    takes all that are left but one for each position after it, as `cp` does.
 
     Raises:
         UserError: an option without its value, an unknown short option, more words than positions.
     """
     from svtoolkit.composition import quote
     from svtoolkit.composition.keys import is_list, key_types, options_by_path
-    from svtoolkit.composition.override_errors import unquoted
 
     types = key_types(name, options_by_path(words))
     overrides: list[str] = []
@@ -161,9 +159,7 @@ def parse_words(name: str, words: Sequence[str]) -> tuple[list[str], bool]:
                 literal = value if value == "null" else quote(value)
             overrides.append(f"{key}={literal}")
         elif "=" in word or word.startswith("~"):
-            key, _, value = word.partition("=")
-            is_one_text = types.get(key) == "list[str]" and value not in ("", "null") and not value.startswith("[")
-            overrides.append(f"{key}=[{quote(unquoted(value))}]" if is_one_text else word)
+            overrides.append(word)
         elif positions and not word.startswith("-"):
             if is_list(types[positions[0]]):
                 listed.append(word)

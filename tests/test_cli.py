@@ -91,7 +91,7 @@ def test_positions_fill_in_order():
         (["m", "a.wav", "b.wav", "c.wav"], ["a.wav", "b.wav"], "c.wav"),
         (["m", "a.wav", "b.wav", "--test", "c.wav"], ["a.wav", "b.wav"], "c.wav"),
         (["m", "--enrol", "it's", "c.wav"], ["it's"], "c.wav"),
-        (["m", "enrol=a,b.wav", "c.wav"], ["a,b.wav"], "c.wav"),
+        (["m", "--enrol", "a,b.wav", "c.wav"], ["a,b.wav"], "c.wav"),
         (["m", "enrol='a.wav'", "c.wav"], ["a.wav"], "c.wav"),
         (["m", "enrol=[a.wav,b.wav]", "test=c.wav"], ["a.wav", "b.wav"], "c.wav"),
         (["m", "a.wav"], ["a.wav"], None),
