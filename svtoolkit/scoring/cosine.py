@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from svtoolkit.data.kaldi_dir import invert
 from svtoolkit.data.trials import Trials
+from svtoolkit.data.utt2spk import invert
 from svtoolkit.errors import UserError
 
 BLOCK_VALUES = 1 << 18
