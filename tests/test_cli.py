@@ -16,6 +16,7 @@ import yaml
 from paths import ROOT
 
 import svtoolkit
+import svtoolkit.__main__
 from svtoolkit import composition
 from svtoolkit.cli import main, parse_words
 from svtoolkit.errors import UserError
@@ -268,6 +269,20 @@ def test_ctrl_c_is_exit_130(command, capsys):
 
     command(run)
     assert main(VERIFY) == 130
+    assert capsys.readouterr() == ("", "interrupted\n")
+
+
+def test_ctrl_c_before_a_command_is_found(monkeypatch, capsys):
+    """On a slow disk the imports take seconds."""
+
+    class Interrupted:
+        def find_spec(self, name, path=None, target=None):
+            if name == "svtoolkit.cli":
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "svtoolkit.cli")
+    assert svtoolkit.__main__.main() == 130
     assert capsys.readouterr() == ("", "interrupted\n")
 
 
