@@ -8,26 +8,30 @@ from __future__ import annotations
 
 from svtoolkit.config.commands import (
     COMMANDS,
-    ArchivesConfig,
     AverageConfig,
-    CalibrateConfig,
     CompletionConfig,
-    ComputeFeaturesConfig,
-    ConvertConfig,
     CopyConfig,
-    EmbedConfig,
-    EvaluateConfig,
     MemoryPredictionConfig,
     ModelsConfig,
-    PrepareConfig,
     RecipeConfig,
-    ReportConfig,
-    ScoreConfig,
+)
+from svtoolkit.config.data import (
+    ArchivesConfig,
+    ComputeFeaturesConfig,
+    ConvertConfig,
+    PrepareConfig,
     ShardConfig,
     ValidateConfig,
-    VerifyConfig,
 )
 from svtoolkit.config.loggers import MLflowConfig, WandbConfig
+from svtoolkit.config.scoring import (
+    CalibrateConfig,
+    EmbedConfig,
+    EvaluateConfig,
+    ReportConfig,
+    ScoreConfig,
+    VerifyConfig,
+)
 from svtoolkit.config.setting import REQUIRED, setting
 from svtoolkit.config.training import (
     AdamW8bitConfig,
