@@ -14,18 +14,16 @@ On a CPU the first part runs alone, bitsandbytes by its own CPU code; what is le
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.machine import write_record
+from benchmarks.machine import open_command, write_record
 from benchmarks.memory_cuda import reported_peak
 from benchmarks.quantisation import SGD, state_bytes
 from benchmarks.step_time import compare_times, passes, synchronizer, time_in_turns
@@ -170,9 +168,7 @@ def format_tables(found: dict[str, dict[str, Any]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, required=True, help="JSON file to write")
+    words, parser = open_command(__doc__, arguments)
     parser.add_argument("--network", default=NETWORK)
     parser.add_argument("--batch", type=int, default=BATCH, help="crops of a training step")
     parser.add_argument("--steps", type=int, default=50, help="of the optimizers before their weights are compared")
