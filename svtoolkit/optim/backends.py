@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from svtoolkit.errors import UserError
 from svtoolkit.optim.eight_bit import AdamW8bit, SGD8bit
@@ -66,7 +67,8 @@ def build_eight_bit(parameters: Iterable[Tensor], *, name: str, backend: str, **
         optimizer = _in_memory_order(getattr(importlib.import_module("bitsandbytes").optim, theirs))(
             parameters, **known
         )
-    log.info("%s: 8-bit state by %s (%s)", name, backend, reason)
+    if not any(isinstance(parameter, FakeTensor) for parameter in parameters):  # as those of a prediction are
+        log.info("%s: 8-bit state by %s (%s)", name, backend, reason)
     return optimizer
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from svtoolkit.errors import UserError
 from svtoolkit.optim import backends, build_optimizer
@@ -94,6 +95,13 @@ def test_the_choice_is_logged_once_with_its_reason(name, backend, bitsandbytes, 
         parameters = make_parameters()
         step(build(name, backend, parameters), parameters, range(2))
     assert caplog.messages == [f"{name}: 8-bit state by {backend} (optim.backend is {backend})"]
+
+
+def test_a_prediction_on_fake_tensors_announces_no_choice(caplog):
+    """Its parameters are on no device of the run; `svt train --dry-run` makes two before the one that is measured."""
+    with caplog.at_level(logging.INFO, "svtoolkit"), FakeTensorMode():
+        build("sgd_8bit", "auto", [nn.Parameter(torch.empty(64, 80))])
+    assert caplog.messages == []
 
 
 def chosen(caplog: pytest.LogCaptureFixture, name: str, **changes: Any) -> str:
