@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 import sys
+
+from svtoolkit.system.signals import leave_on_interrupt
 
 
 def main() -> int:
-    """``svtoolkit.cli.main``, interrupted in a sentence while it is still being imported, too."""
-    try:
+    """``svtoolkit.cli.main``, interrupted in a word while it is still being imported, too."""
+    with leave_on_interrupt():
         from svtoolkit.cli import main as run
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 128 + signal.SIGINT
     return run()
 
 

@@ -21,6 +21,7 @@ from svtoolkit.config.commands import DRY_RUN, FLAGS_OF_TRAIN, MULTIRUN
 from svtoolkit.errors import UserError, hide_credentials
 from svtoolkit.system.output import log_to_stdout
 from svtoolkit.system.shell_words import join_words
+from svtoolkit.system.signals import leave_on_interrupt
 
 if TYPE_CHECKING:
     from svtoolkit.composition.keys import Entry
@@ -103,10 +104,12 @@ def _run_command(name: str, words: list[str]) -> int:
     if MULTIRUN in flags:
         if DRY_RUN in flags:
             raise UserError(f"svt {name}: {DRY_RUN} is of one run; leave out {MULTIRUN}")
-        from svtoolkit.commands.multirun import run_jobs
+        with leave_on_interrupt():
+            from svtoolkit.commands.multirun import run_jobs
 
         return run_jobs(overrides)
-    from svtoolkit import composition
+    with leave_on_interrupt():
+        from svtoolkit import composition
 
     if show:
         with log_to_stdout("# %(message)s"):
@@ -114,7 +117,8 @@ def _run_command(name: str, words: list[str]) -> int:
         return 0
     with log_to_stdout():
         config = composition.load(name, overrides)
-        module = importlib.import_module(f"svtoolkit.commands.{name}")
+        with leave_on_interrupt():
+            module = importlib.import_module(f"svtoolkit.commands.{name}")
         if DRY_RUN in flags:
             return int(module.dry_run(config))
         return int(module.run(config, hide_credentials(join_words(["svt", name, *words]))) or 0)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import io
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import types
@@ -20,6 +22,7 @@ import svtoolkit.__main__
 from svtoolkit import composition
 from svtoolkit.cli import main, parse_words
 from svtoolkit.errors import UserError
+from svtoolkit.system import signals
 
 
 def svt(*words: str, **options) -> subprocess.CompletedProcess[str]:
@@ -272,18 +275,24 @@ def test_ctrl_c_is_exit_130(command, capsys):
     assert capsys.readouterr() == ("", "interrupted\n")
 
 
-def test_ctrl_c_before_a_command_is_found(monkeypatch, capsys):
-    """On a slow disk the imports take seconds."""
+def test_ctrl_c_while_modules_are_imported_ends_the_process_at_once(monkeypatch):
+    """They take seconds, and packages take a KeyboardInterrupt for something else."""
+    handlers: dict[str, object] = {}
 
-    class Interrupted:
+    class Watching:
         def find_spec(self, name, path=None, target=None):
-            if name == "svtoolkit.cli":
-                raise KeyboardInterrupt
+            if name.startswith("svtoolkit."):
+                handlers[name] = signal.getsignal(signal.SIGINT)
 
-    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
-    monkeypatch.delitem(sys.modules, "svtoolkit.cli")
-    assert svtoolkit.__main__.main() == 130
-    assert capsys.readouterr() == ("", "interrupted\n")
+    monkeypatch.setattr(sys, "meta_path", [Watching(), *sys.meta_path])
+    for package, name in (("svtoolkit", "cli"), ("svtoolkit.commands", "copy")):
+        module = importlib.import_module(f"{package}.{name}")
+        monkeypatch.setattr(sys.modules[package], name, module)  # the import below sets it, too
+        monkeypatch.delitem(sys.modules, module.__name__)
+    monkeypatch.setattr(sys, "argv", ["svt", "copy"])
+    assert svtoolkit.__main__.main() == 0
+    assert handlers["svtoolkit.cli"] is handlers["svtoolkit.commands.copy"] is signals._leave
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_what_svtoolkit_logs_is_shown_and_other_libraries_chatter_is_not(command, capsys):
