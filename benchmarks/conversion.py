@@ -11,7 +11,6 @@ else is written to it: the file system of the folder stands in the JSON, and the
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import sys
@@ -25,7 +24,7 @@ from unittest.mock import patch
 import numpy as np
 import soundfile
 
-from benchmarks.machine import write_record
+from benchmarks.machine import load_average, open_command, write_record
 from svtoolkit.data import conversion_worker
 from svtoolkit.data.conversion import BATCH, convert_corpus
 from svtoolkit.data.kaldi_dir import KaldiDir
@@ -112,14 +111,12 @@ def file_system_of(folder: Path) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, required=True, help="JSON file to write")
+    words, parser = open_command(__doc__, arguments)
     parser.add_argument("--files", type=int, default=FILES)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--folder", type=Path, help="on the disk that is measured; default: that of temporary files")
     options = parser.parse_args(words)
-    load = round(os.getloadavg()[0], 1)
+    load = load_average()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         file_system = file_system_of(Path(folder))
         results = measure(Path(folder), options.files, options.rounds)

@@ -10,8 +10,6 @@ what exact arithmetic costs: time of a step of one reversible network with and w
 
 from __future__ import annotations
 
-import argparse
-import os
 import statistics
 import sys
 from collections.abc import Sequence
@@ -25,7 +23,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from benchmarks.machine import write_record
+from benchmarks.machine import load_average, open_command, write_record
 from benchmarks.memory_cuda import relative_l2
 from benchmarks.step_time import BATCH, compare_times, passes, time_in_turns
 from benchmarks.training_step import BINS, FRAMES, REVERSIBLE, build_network
@@ -165,9 +163,7 @@ def format_table(results: Sequence[Drift]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, required=True, help="JSON file to write")
+    words, parser = open_command(__doc__, arguments)
     parser.add_argument("--figure", type=Path, help="PNG to draw")
     parser.add_argument("--deepest", type=int, default=DEPTHS[-1], help="couplings at most")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="networks of each depth")
@@ -177,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=1, help="CPU threads")
     options = parser.parse_args(words)
     torch.set_num_threads(options.threads)
-    load = round(os.getloadavg()[0], 1)
+    load = load_average()
     results = [
         measure_drift(depth, precision, exact, options.seeds)
         for depth in DEPTHS
@@ -198,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "drift",
         words,
         ["torch"],
-        load_average=[load, round(os.getloadavg()[0], 1)],
+        load_average=[load, load_average()],
         map=MAP,
         seeds=options.seeds,
         results=[asdict(row) for row in results],

@@ -10,7 +10,6 @@ threads that wait for each other suffer most from other work on the machine: see
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import sys
@@ -19,14 +18,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 
 import kaldi_native_fbank as knf
 import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.machine import write_record
+from benchmarks.machine import load_average, open_command, write_record
 from svtoolkit.features import FrontEnd, build_front_end
 
 CROPS = 64
@@ -130,12 +128,10 @@ def format_table(results: Sequence[Result]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, required=True, help="JSON file to write")
+    words, parser = open_command(__doc__, arguments)
     parser.add_argument("--rounds", type=int, default=20, help="times that everything is measured")
     options = parser.parse_args(words)
-    load = round(os.getloadavg()[0], 1)
+    load = load_average()
     results = run(options.rounds)
     print(format_table(results))
     print(f"{os.cpu_count()} CPUs, load average before the start {load}")

@@ -13,7 +13,6 @@ speechocean762/train, musan_mini and rirs; without it everything is synthetic. T
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -31,7 +30,7 @@ from benchmarks.common_pipeline import CommonPipeline, kaldi_native_features, to
 from benchmarks.loader_material import Material, describe, make_material
 from benchmarks.loader_parts import measure_parts
 from benchmarks.loader_reading import compare_reading
-from benchmarks.machine import write_record
+from benchmarks.machine import load_average, open_command, write_record
 from benchmarks.step_time import Timing, time_in_turns
 from svtoolkit.augmentation.augmenter import UNCHANGED, Augmenter
 from svtoolkit.augmentation.build import build_augmenter
@@ -227,9 +226,7 @@ def print_tables(results: Mapping[str, Any]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, required=True, help="JSON file to write")
+    words, parser = open_command(__doc__, arguments)
     parser.add_argument(
         "--data", type=Path, help="folder of speechocean762, musan_mini and rirs; else all is synthetic"
     )
@@ -239,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--batches", type=int, default=3, help="batches of a round")
     parser.add_argument("--rounds", type=int, default=7, help="times that everything is measured")
     options = parser.parse_args(words)
-    load = round(os.getloadavg()[0], 1)
+    load = load_average()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         counts = {"utterances": options.utterances, "seconds": options.seconds, "per_shard": 200}

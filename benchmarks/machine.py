@@ -1,16 +1,25 @@
-"""What a figure was measured by and on: goes into the JSON of every benchmark."""
+"""What all benchmarks have in common: their command line, and what a figure was measured by and on."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
 import shlex
+import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
 from svtoolkit.system.atomic import atomic_write
+
+
+def open_command(page: str | None, arguments: Sequence[str] | None) -> tuple[list[str], argparse.ArgumentParser]:
+    """The words of a command, and what parses them: explained by the page of its module, with ``--output``."""
+    parser = argparse.ArgumentParser(description=page, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, required=True, help="JSON file to write")
+    return list(sys.argv[1:] if arguments is None else arguments), parser
 
 
 def write_record(path: Path, benchmark: str, words: Sequence[str], packages: Sequence[str], **found: object) -> None:
@@ -34,6 +43,11 @@ def describe_machine(*packages: str) -> dict[str, object]:
         "python": platform.python_version(),
         **{package: version(package) for package in packages},
     }
+
+
+def load_average() -> float:
+    """Processes that want a processor, over the last minute."""
+    return round(os.getloadavg()[0], 1)
 
 
 def _processor_name() -> str:

@@ -9,7 +9,6 @@ counted once (PSS of Linux).
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import random
@@ -21,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import write_record
+from benchmarks.machine import load_average, open_command, write_record
 from svtoolkit.crops.manifest import Manifest
 from svtoolkit.crops.training_set import TrainingSet
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
@@ -125,9 +124,7 @@ def _memory(pid: int | str = "self") -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, required=True, help="JSON file to write")
+    words, parser = open_command(__doc__, arguments)
     parser.add_argument("--utterances", type=int, default=UTTERANCES)
     parser.add_argument("--speakers", type=int, default=SPEAKERS)
     parser.add_argument("--workers", type=int, default=4, help="loader processes")
@@ -143,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "manifest",
         words,
         ["numpy"],
-        load_average=round(os.getloadavg()[0], 1),
+        load_average=load_average(),
         results=results,
     )
     return 0

@@ -14,7 +14,6 @@ other work on the machine hardly lengthens. SGD is without Nesterov, which bitsa
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import sys
@@ -22,13 +21,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.machine import write_record
+from benchmarks.machine import load_average, open_command, write_record
 from svtoolkit.models import build_model
 from svtoolkit.optim import build_optimizer
 from svtoolkit.optim.dynamic_map import dequantise, quantise
@@ -220,14 +218,12 @@ def format_tables(rounding: Sequence[Rounding], optimizers: Sequence[Optimizer])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, required=True, help="JSON file to write")
+    words, parser = open_command(__doc__, arguments)
     parser.add_argument("--rounds", type=int, default=5, help="steps of every optimizer")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="of the optimizers")
     options = parser.parse_args(words)
     torch.set_num_threads(1)
-    load = round(os.getloadavg()[0], 1)
+    load = load_average()
     device = torch.device(options.device)
     rounding, optimizers = measure_rounding(), measure_optimizers(options.rounds, device)
     print(format_tables(rounding, optimizers))

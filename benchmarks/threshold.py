@@ -13,8 +13,6 @@ options the generated rows alone are measured. The table of docs/threshold.md is
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -23,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.machine import write_record
+from benchmarks.machine import load_average, open_command, write_record
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.scoring.own_threshold import choose_threshold
 from svtoolkit.scoring.speaker_model import SpeakerModel
@@ -200,9 +198,7 @@ def format_table(rows: Sequence[Row]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, required=True, help="JSON file to write")
+    words, parser = open_command(__doc__, arguments)
     parser.add_argument("--draws", type=int, default=DRAWS, help="of 20 speakers, for each row")
     parser.add_argument("--model", type=Path, help="released model, by `svt average`")
     parser.add_argument("--data", type=Path, help="folder of speechocean762 and librispeech_mini")
@@ -218,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "threshold",
         words,
         ["numpy", "scipy", "torch"],
-        load_average=round(os.getloadavg()[0], 1),
+        load_average=load_average(),
         speakers=SPEAKERS,
         draws=options.draws,
         resamples=RESAMPLES,

@@ -21,6 +21,7 @@ from svtoolkit.config.commands import DRY_RUN, FLAGS_OF_TRAIN, MULTIRUN
 from svtoolkit.errors import UserError, hide_credentials
 from svtoolkit.system.output import log_to_stdout
 from svtoolkit.system.shell_words import join_words
+from svtoolkit.system.signals import leave_on_interrupt
 
 if TYPE_CHECKING:
     from svtoolkit.composition.keys import Entry
@@ -103,10 +104,12 @@ def _run_command(name: str, words: list[str]) -> int:
     if MULTIRUN in flags:
         if DRY_RUN in flags:
             raise UserError(f"svt {name}: {DRY_RUN} is of one run; leave out {MULTIRUN}")
-        from svtoolkit.commands.multirun import run_jobs
+        with leave_on_interrupt():
+            from svtoolkit.commands.multirun import run_jobs
 
         return run_jobs(overrides)
-    from svtoolkit import composition
+    with leave_on_interrupt():
+        from svtoolkit import composition
 
     if show:
         with log_to_stdout("# %(message)s"):
@@ -114,7 +117,8 @@ def _run_command(name: str, words: list[str]) -> int:
         return 0
     with log_to_stdout():
         config = composition.load(name, overrides)
-        module = importlib.import_module(f"svtoolkit.commands.{name}")
+        with leave_on_interrupt():
+            module = importlib.import_module(f"svtoolkit.commands.{name}")
         if DRY_RUN in flags:
             return int(module.dry_run(config))
         return int(module.run(config, hide_credentials(join_words(["svt", name, *words]))) or 0)
@@ -124,16 +128,14 @@ def parse_words(name: str, words: Sequence[str]) -> tuple[list[str], bool]:
     """Words of the command line -> (Hydra overrides, whether only the configuration is to be shown).
 
     `--key value` and `--key=value` mean key=value taken literally, where key takes a list a list of this value alone
-    unless it begins with [; null means none. key=value is a list of this value alone, too, where key takes a list of
-    texts. Words without `=` fill the positional keys, where one that takes a list takes all that are left but one for
-    each position after it, as `cp` does.
+    unless it begins with [; null means none. Words without `=` fill the positional keys, where one that takes a list
+    takes all that are left but one for each position after it, as `cp` does.
 
     Raises:
         UserError: an option without its value, an unknown short option, more words than positions.
     """
     from svtoolkit.composition import quote
     from svtoolkit.composition.keys import is_list, key_types, options_by_path
-    from svtoolkit.composition.override_errors import unquoted
 
     types = key_types(name, options_by_path(words))
     overrides: list[str] = []
@@ -161,9 +163,7 @@ def parse_words(name: str, words: Sequence[str]) -> tuple[list[str], bool]:
                 literal = value if value == "null" else quote(value)
             overrides.append(f"{key}={literal}")
         elif "=" in word or word.startswith("~"):
-            key, _, value = word.partition("=")
-            is_one_text = types.get(key) == "list[str]" and value not in ("", "null") and not value.startswith("[")
-            overrides.append(f"{key}=[{quote(unquoted(value))}]" if is_one_text else word)
+            overrides.append(word)
         elif positions and not word.startswith("-"):
             if is_list(types[positions[0]]):
                 listed.append(word)

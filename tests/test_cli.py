@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import io
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import types
@@ -16,9 +18,11 @@ import yaml
 from paths import ROOT
 
 import svtoolkit
+import svtoolkit.__main__
 from svtoolkit import composition
 from svtoolkit.cli import main, parse_words
 from svtoolkit.errors import UserError
+from svtoolkit.system import signals
 
 
 def svt(*words: str, **options) -> subprocess.CompletedProcess[str]:
@@ -91,7 +95,7 @@ def test_positions_fill_in_order():
         (["m", "a.wav", "b.wav", "c.wav"], ["a.wav", "b.wav"], "c.wav"),
         (["m", "a.wav", "b.wav", "--test", "c.wav"], ["a.wav", "b.wav"], "c.wav"),
         (["m", "--enrol", "it's", "c.wav"], ["it's"], "c.wav"),
-        (["m", "enrol=a,b.wav", "c.wav"], ["a,b.wav"], "c.wav"),
+        (["m", "--enrol", "a,b.wav", "c.wav"], ["a,b.wav"], "c.wav"),
         (["m", "enrol='a.wav'", "c.wav"], ["a.wav"], "c.wav"),
         (["m", "enrol=[a.wav,b.wav]", "test=c.wav"], ["a.wav", "b.wav"], "c.wav"),
         (["m", "a.wav"], ["a.wav"], None),
@@ -269,6 +273,26 @@ def test_ctrl_c_is_exit_130(command, capsys):
     command(run)
     assert main(VERIFY) == 130
     assert capsys.readouterr() == ("", "interrupted\n")
+
+
+def test_ctrl_c_while_modules_are_imported_ends_the_process_at_once(monkeypatch):
+    """They take seconds, and packages take a KeyboardInterrupt for something else."""
+    handlers: dict[str, object] = {}
+
+    class Watching:
+        def find_spec(self, name, path=None, target=None):
+            if name.startswith("svtoolkit."):
+                handlers[name] = signal.getsignal(signal.SIGINT)
+
+    monkeypatch.setattr(sys, "meta_path", [Watching(), *sys.meta_path])
+    for package, name in (("svtoolkit", "cli"), ("svtoolkit.commands", "copy")):
+        module = importlib.import_module(f"{package}.{name}")
+        monkeypatch.setattr(sys.modules[package], name, module)  # the import below sets it, too
+        monkeypatch.delitem(sys.modules, module.__name__)
+    monkeypatch.setattr(sys, "argv", ["svt", "copy"])
+    assert svtoolkit.__main__.main() == 0
+    assert handlers["svtoolkit.cli"] is handlers["svtoolkit.commands.copy"] is signals._leave
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_what_svtoolkit_logs_is_shown_and_other_libraries_chatter_is_not(command, capsys):

@@ -116,4 +116,4 @@ def test_the_version(capsys):
     tomllib = pytest.importorskip("tomllib", reason="of Python 3.11")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["version"] == svtoolkit.__version__
-    assert project["scripts"] == {"svt": "svtoolkit.cli:main"}
+    assert project["scripts"] == {"svt": "svtoolkit.__main__:main"}

@@ -95,7 +95,7 @@ def test_the_entry_point(installed):
     (declared,) = installed.glob("speaker_svtoolkit-*.dist-info/entry_points.txt")
     parser = configparser.ConfigParser()
     parser.read(declared)
-    assert dict(parser["console_scripts"]) == {"svt": "svtoolkit.cli:main"}
+    assert dict(parser["console_scripts"]) == {"svt": "svtoolkit.__main__:main"}
 
 
 def test_train_composes(run):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from svtoolkit.audio.files import inspect_audio
+from svtoolkit.audio.inspection import inspect_audio
 from svtoolkit.augmentation.sound_files import SoundFiles
 from svtoolkit.data.kaldi_dir import Utterance
 from svtoolkit.errors import UserError

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from svtoolkit.audio.files import measure_durations, read_audio
+from svtoolkit.audio.files import read_audio
+from svtoolkit.audio.inspection import measure_durations
 from svtoolkit.audio.shards.location import is_there
 from svtoolkit.data.kaldi_dir import Utterance
 from svtoolkit.errors import UserError

@@ -7,8 +7,9 @@ from collections.abc import Collection
 from pathlib import Path
 
 from svtoolkit.config import ArchivesConfig
+from svtoolkit.corpora.archive_sources import find_sources
 from svtoolkit.corpora.archives import ARCHIVES, verify_archives
-from svtoolkit.corpora.unpacking import Unpacking, find_sources
+from svtoolkit.corpora.unpacking import Unpacking
 from svtoolkit.errors import UserError
 from svtoolkit.system.progress import show_progress
 

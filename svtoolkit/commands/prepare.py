@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from svtoolkit.audio.files import try_durations
+from svtoolkit.audio.inspection import try_durations
 from svtoolkit.config import PrepareConfig
 from svtoolkit.corpora.prepared import Prepared
 from svtoolkit.corpora.registry import CORPORA

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import sys
 import sysconfig
 from pathlib import Path
 
+from svtoolkit import __version__
 from svtoolkit.config import RecipeConfig
 from svtoolkit.errors import UserError
 from svtoolkit.system.atomic import atomic_folder
 from svtoolkit.system.output import say_next
 
 log = logging.getLogger(__name__)
+
+PAGE = "README.md"
 
 STAGES, ENVIRONMENT = "stages.sh", "environment"
 """What a copy has beside the recipe's own files: the stages that recipes share, and where its svt is."""
@@ -36,6 +40,8 @@ def run(config: RecipeConfig, command_line: str) -> int:
     with atomic_folder(out) as folder:
         for file in [*_own_files(recipes[config.name]), stages]:
             shutil.copyfile(file, folder / file.name)
+        page = folder / PAGE
+        page.write_text(_alone(page.read_text(encoding="utf-8"), config.name), encoding="utf-8")
         (folder / "run.sh").chmod(0o755)
         if programs is not None:
             (folder / ENVIRONMENT).write_text(f"{programs}\n", encoding="utf-8")
@@ -68,9 +74,16 @@ def _own_files(folder: Path) -> list[Path]:
 
 def _summary(folder: Path) -> str:
     """The first sentence of its page."""
-    text = (folder / "README.md").read_text(encoding="utf-8")
+    text = (folder / PAGE).read_text(encoding="utf-8")
     paragraph = " ".join(text.split("\n\n")[1].split())
     return paragraph.partition(". ")[0].rstrip(".")
+
+
+def _alone(page: str, name: str) -> str:
+    """The page of a recipe as it reads in a copy: commands as typed in its folder, links into the source as words."""
+    page = re.sub(r"\[([^\]]*)\]\((?!https?://)[^)]*\)", r"\1", page.replace(f"recipes/{name}/", ""))
+    source = f"RESULTS.md and docs/ are those of svtoolkit {__version__}'s source."
+    return f"{page}\nCommands are typed in this folder. {source}\n"
 
 
 def _programs() -> Path | None:

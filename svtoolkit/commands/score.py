@@ -8,8 +8,8 @@ from dataclasses import asdict
 import numpy as np
 
 from svtoolkit.config import ScoreConfig
-from svtoolkit.data.kaldi_dir import read_utt2spk
 from svtoolkit.data.trials import Trials, hash_trials, read_trials
+from svtoolkit.data.utt2spk import read_utt2spk
 from svtoolkit.errors import UserError
 from svtoolkit.runs.provenance import write_record
 from svtoolkit.scoring.cosine import EmbeddingTable, cosine_scores, embedded_part, mean_embedding, speaker_means

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from svtoolkit.composition.catalogue import EXPERIMENT, Catalogue, Layer, conf_dir
-from svtoolkit.composition.keys import is_text
+from svtoolkit.composition.keys import is_list, is_list_of_texts, is_text
 from svtoolkit.composition.origin import settings_of
 from svtoolkit.composition.override_errors import explain, innermost, refuse_unknown, unquoted
-from svtoolkit.config import COMMANDS
+from svtoolkit.config import COMMANDS, REQUIRED
 from svtoolkit.config.limits import check_limits
 from svtoolkit.errors import UserError
 
@@ -30,8 +30,8 @@ def compose(command: str, overrides: Sequence[str]) -> Any:
     Args:
         command: a key of ``svtoolkit.config.COMMANDS``.
         overrides: in Hydra's grammar, such as ``optim=adamw`` or ``optim.lr=0.1``. The value of a key that takes text
-            is taken as it stands, but for null, quotes around it and ``${...}``. ``config_dir=DIR`` adds the
-            experiments and presets of a folder.
+            is taken as it stands, but for null, quotes around it and ``${...}``. Where a list is taken, one value
+            is a list of it alone. ``config_dir=DIR`` adds the experiments and presets of a folder.
 
     Returns:
         an OmegaConf node typed by the schema of the command. What an experiment says and the command line has
@@ -60,9 +60,13 @@ def compose(command: str, overrides: Sequence[str]) -> Any:
         log.info("%s replaces what experiment=%s says: %s", groups, name, listed)
     node = _build(catalogue, layer)
     types = catalogue.key_types()
+
+    def read(key: str, text: str) -> Any:
+        return _as_list(types[key], _parse(key, _as_it_stands(types[key], text)))
+
     for key, value in pairs:
         if key not in catalogue.options:
-            _assign(node, key, _as_it_stands(types[key], value), f"svt {command}", catalogue, _parse)
+            _assign(node, key, value, f"svt {command}", catalogue, read)
     return node
 
 
@@ -138,9 +142,10 @@ def _build(catalogue: Catalogue, layer: Layer) -> Any:
     chosen = {group: catalogue.choose(group, option) for group, option in options.items()}
     settings = {group: copy.deepcopy(option.settings) for group, option in chosen.items()}
     node = OmegaConf.structured(COMMANDS[catalogue.command].settings(**settings))
+    types = catalogue.key_types()
     for layer_of_values in (*(option.preset for option in chosen.values()), layer):
         for key, value in layer_of_values.values.items():
-            _assign(node, key, value, str(layer_of_values.files[key]), catalogue)
+            _assign(node, key, _as_list(types[key], value), str(layer_of_values.files[key]), catalogue)
     return node
 
 
@@ -187,6 +192,16 @@ def _text(value: str) -> str:
 
 
 def _as_it_stands(annotation: str, value: str) -> str:
-    """Quote the value of a text key: Hydra would read 2024_01 as the number 202401 and a,b as two runs."""
+    """Quote the value of a text key: Hydra would read 2024_01 as the number 202401 and a,b as two runs.
+
+    Where a list of texts is taken, a,b is left to be refused: it may be meant as two.
+    """
     special = value == "null" or unquoted(value) != value or "${" in value
-    return quote(value) if is_text(annotation) and not special else value
+    is_one = is_text(annotation) or (is_list_of_texts(annotation) and not value.startswith("[") and "," not in value)
+    return quote(value) if is_one and not special else value
+
+
+def _as_list(annotation: str, value: Any) -> Any:
+    """One value where a list is taken: a list of it alone."""
+    is_one = isinstance(value, str | int | float) and value != REQUIRED and not re.fullmatch(r"\$\{.*\}", str(value))
+    return [value] if is_list(annotation) and is_one else value

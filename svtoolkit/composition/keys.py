@@ -100,6 +100,10 @@ def is_list(annotation: str) -> bool:
     return annotation.startswith("list[")
 
 
+def is_list_of_texts(annotation: str) -> bool:
+    return annotation == "list[str]"
+
+
 def is_text(annotation: str) -> bool:
     return annotation.removesuffix(" | None") == "str"
 

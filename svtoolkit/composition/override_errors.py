@@ -8,7 +8,7 @@ from typing import Any
 
 from svtoolkit.composition.catalogue import EXPERIMENT, Catalogue
 from svtoolkit.composition.groups import from_a_package
-from svtoolkit.composition.keys import did_you_mean, expected, is_text, options_with
+from svtoolkit.composition.keys import did_you_mean, expected, is_list_of_texts, is_text, options_with
 from svtoolkit.errors import UserError
 
 
@@ -68,7 +68,11 @@ def explain(where: str, node: Any, key: str, value: Any, annotation: str, catalo
             f"{where}: {group}={node[group].name} has no key {key!r}, which belongs to "
             f"{', '.join(options_with(key))}; its keys: {', '.join(node[group])}"
         )
-    literally = f"; `--{key} VALUE` takes any text literally" if is_text(annotation) else ""
+    literally = ""
+    if is_text(annotation):
+        literally = f"; `--{key} VALUE` takes any text literally"
+    elif is_list_of_texts(annotation) and isinstance(value, str) and "," in value:
+        literally = f"; `--{key} VALUE` takes one text literally, commas included"
     return f"{where}: {key} is {value!r}, expected {expected(annotation)}{literally}"
 
 

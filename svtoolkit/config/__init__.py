@@ -8,27 +8,31 @@ from __future__ import annotations
 
 from svtoolkit.config.commands import (
     COMMANDS,
-    ArchivesConfig,
     AverageConfig,
-    CalibrateConfig,
     CompletionConfig,
-    ComputeFeaturesConfig,
-    ConvertConfig,
     CopyConfig,
-    EmbedConfig,
-    EvaluateConfig,
     MemoryPredictionConfig,
     ModelsConfig,
-    PrepareConfig,
     RecipeConfig,
+)
+from svtoolkit.config.data import (
+    ArchivesConfig,
+    ComputeFeaturesConfig,
+    ConvertConfig,
+    PrepareConfig,
+    ShardConfig,
+    ValidateConfig,
+)
+from svtoolkit.config.loggers import MLflowConfig, WandbConfig
+from svtoolkit.config.scoring import (
+    CalibrateConfig,
+    EmbedConfig,
+    EvaluateConfig,
     ReportConfig,
     ScoreConfig,
     SearchConfig,
-    ShardConfig,
-    ValidateConfig,
     VerifyConfig,
 )
-from svtoolkit.config.loggers import MLflowConfig, WandbConfig
 from svtoolkit.config.setting import REQUIRED, setting
 from svtoolkit.config.training import (
     AdamW8bitConfig,

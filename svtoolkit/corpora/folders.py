@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from svtoolkit.audio.files import measure_durations
+from svtoolkit.audio.inspection import measure_durations
 from svtoolkit.audio.m4a import is_left_to_ffmpeg
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.errors import UserError

@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from svtoolkit.audio.files import measure_durations
+from svtoolkit.audio.inspection import measure_durations
 from svtoolkit.audio.shards.location import is_there
 from svtoolkit.corpora.folders import Measure
 from svtoolkit.corpora.prepared import Prepared

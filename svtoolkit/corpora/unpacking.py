@@ -24,9 +24,9 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
-from svtoolkit.corpora.archives import ARCHIVES
+from svtoolkit.corpora.archive_sources import VOX2, Source
 from svtoolkit.corpora.rehearsal import choose_speakers
 from svtoolkit.corpora.voxceleb import VOXCELEB2
 from svtoolkit.errors import UserError
@@ -45,56 +45,6 @@ BLOCK = 4096
 UNCOMPRESSED = 1.3
 """Bytes that a byte of a tar.gz of speech becomes; its length is known when it is read alone."""
 RECORD, LOCK = "unpacked.json", ".unpacking.lock"
-VOX2 = "vox2"
-
-WANTED = {
-    "vox1": (("vox1_dev_wav.zip", "vox1_dev_wav_part"), ("vox1_test_wav.zip",)),
-    VOX2: (("vox2_dev_aac.zip", "vox2_aac.zip", "vox2_dev_aac_part"),),
-    "musan": (("musan.tar.gz",),),
-    "rirs": (("rirs_noises.zip",),),
-}
-"""Folder of a corpus -> its archives, each by the names that it goes by; one that ends in `part` comes in parts."""
-
-
-class Source(NamedTuple):
-    """An archive: the corpus that it is of, and its file, or the parts of it in their order."""
-
-    corpus: str
-    files: tuple[Path, ...]
-
-    @property
-    def name(self) -> str:
-        last = f" to {self.files[-1].name}" if len(self.files) > 1 else ""
-        return f"{self.files[0]}{last}"
-
-
-def find_sources(folder: str | Path, corpora: Sequence[str]) -> list[Source]:
-    """The archives of some corpora.
-
-    Args:
-        folder: where they were downloaded to.
-        corpora: keys of ``WANTED``.
-
-    Raises:
-        UserError: an unknown corpus; an archive or a part of one is missing; names all that are.
-    """
-    unknown = [corpus for corpus in corpora if corpus not in WANTED]
-    if unknown:
-        raise UserError(f"corpora lists {unknown[0]!r}, expected of {', '.join(WANTED)}")
-    sources, missing = [], []
-    for corpus in corpora:
-        for names in WANTED[corpus]:
-            files = _find(Path(folder), names)
-            absent = [file.name for file in files if not file.is_file()]
-            if absent:
-                whole = f" (or {names[0]})" if len(files) > 1 else ""
-                missing.append(f"{', '.join(absent)} of {corpus}{whole}")
-            sources.append(Source(corpus, files))
-    if missing:
-        raise UserError(
-            f"{folder}: lacks {'; '.join(missing)}; download them there, or leave the corpus out of corpora"
-        )
-    return sources
 
 
 class Unpacking:
@@ -171,7 +121,7 @@ class Unpacking:
             if self._alone:
                 remove_leftovers(path for path, _, _ in os.walk(folder))
             log.info("%s -> %s", source.name, folder)
-            if _is_zip(source):
+            if source.is_zip:
                 self._unpack_zip(source, folder, jobs, progress)
             else:
                 _unpack_tar(source, folder, progress)
@@ -190,7 +140,7 @@ class Unpacking:
             json.dump(self._record, stream, indent=1)
 
     def _bytes_of(self, source: Source) -> int:
-        if not _is_zip(source):
+        if not source.is_zip:
             return int(UNCOMPRESSED * source.files[0].stat().st_size)
         with _open_zip(source) as archive:
             return sum(-(-size // BLOCK) * BLOCK for _, size in self._missing(archive, source))
@@ -223,19 +173,6 @@ def _state(file: Path) -> list[Any]:
     """What tells whether it is the archive that it was before."""
     status = file.stat()
     return [file.name, status.st_size, status.st_mtime_ns]
-
-
-def _find(folder: Path, names: Sequence[str]) -> tuple[Path, ...]:
-    """The file of the first name that is there, else the parts as published, else the first file."""
-    for name in names:
-        if not name.endswith("part") and (folder / name).is_file():
-            return (folder / name,)
-    parts = [archive.name for archive in ARCHIVES if names[-1].endswith("part") and archive.name.startswith(names[-1])]
-    return tuple(folder / part for part in parts or names[:1])
-
-
-def _is_zip(source: Source) -> bool:
-    return not source.files[0].name.endswith(".tar.gz")
 
 
 @contextmanager

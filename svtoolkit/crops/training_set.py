@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from svtoolkit.audio.files import try_durations
+from svtoolkit.audio.inspection import try_durations
 from svtoolkit.crops.manifest import Manifest
 from svtoolkit.data.bad_files import BadFile
 from svtoolkit.errors import UserError

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from svtoolkit.audio.files import AudioInfo, open_audio
+from svtoolkit.audio.files import open_audio
+from svtoolkit.audio.inspection import AudioInfo
 from svtoolkit.audio.shards.location import is_there
 from svtoolkit.errors import UserError
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from svtoolkit.data.audio_table import AUDIO_TABLES, find_source
 from svtoolkit.data.bad_files import BadFile, BadFiles, read_bad_files, write_bad_files
 from svtoolkit.data.feature_verification import FEATURE_FAULTS
-from svtoolkit.data.kaldi_dir import KaldiDir, further_tables, invert, parse_tables
+from svtoolkit.data.kaldi_dir import KaldiDir, further_tables, parse_tables
 from svtoolkit.data.repair import choose_dropped
 from svtoolkit.data.tables import read_table, write_table
 from svtoolkit.data.trials import parse_trials
+from svtoolkit.data.utt2spk import invert
 from svtoolkit.data.validation import Validation, find_trials
 
 AUDIO_FAULTS = frozenset(

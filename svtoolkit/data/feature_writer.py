@@ -14,9 +14,10 @@ from svtoolkit.data.bad_files import BAD_FILES, BadFile, check_max_bad, count_al
 from svtoolkit.data.feature_archive import FORMATS
 from svtoolkit.data.feature_settings import StoredFeatures
 from svtoolkit.data.feature_task import FeatureEntry, FeatureRecord, FeatureTask, make_archive
-from svtoolkit.data.kaldi_dir import KaldiDir, invert
+from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.sharding.directory import carry_tables
 from svtoolkit.data.tables import write_table
+from svtoolkit.data.utt2spk import invert
 from svtoolkit.errors import UserError
 
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ from svtoolkit.data.tables import (
     read_table,
     write_table,
 )
+from svtoolkit.data.utt2spk import check_spk2utt, invert
 from svtoolkit.errors import UserError
 from svtoolkit.system.regular_file import is_regular
 
@@ -157,31 +158,6 @@ class KaldiDir:
                 (folder / name).unlink(missing_ok=True)
 
 
-def invert(utt2spk: Mapping[str, str]) -> dict[str, list[str]]:
-    """Speaker id -> sorted utterance ids, speakers sorted."""
-    spk2utt: dict[str, list[str]] = {speaker: [] for speaker in sorted(set(utt2spk.values()))}
-    for utterance in sorted(utt2spk):
-        spk2utt[utt2spk[utterance]].append(utterance)
-    return spk2utt
-
-
-def read_utt2spk(path: str | Path) -> dict[str, str]:
-    """Read one utt2spk file: utterance id -> speaker id.
-
-    Raises:
-        UserError: missing, empty or malformed; names file and line.
-    """
-    file = Path(path)
-    if not is_regular(file):
-        raise UserError(f"{file}: there is no such file; expected lines `utterance speaker`")
-    faults: list[Fault] = []
-    table = read_table(file, faults, columns=2)
-    fatal = [fault for fault in faults if fault.code != "unsorted"]
-    if fatal:
-        raise UserError(f"{file.parent}/{fatal[0]}")
-    return {utterance: speaker for utterance, (_, speaker) in table.items()}
-
-
 def further_tables(folder: Path, utt2spk: Mapping[str, str]) -> Iterator[tuple[str, dict[str, str]]]:
     """Other tables of utterances and speakers (utt2*, spk2*, text): their name and their entries of those given."""
     for patterns, keys in ((("utt2*", "text"), set(utt2spk)), (("spk2*",), set(utt2spk.values()))):
@@ -266,7 +242,7 @@ def parse_tables(path: str | Path, root: str | Path | None = None, source: str |
             faults.append(Fault(PIPE, where, f"{location!r} is a command; {how_to_run_pipes(folder, root)}", recording))
     if not any(fault.code == MISSING_TABLE for fault in faults):  # of which every utterance would be a fault
         faults += _cross_check(tables, "segments" not in unread and is_regular(folder / "segments"))
-    faults += _check_spk2utt(folder / "spk2utt", kaldi_dir.utt2spk)
+    faults += check_spk2utt(folder / "spk2utt", kaldi_dir.utt2spk)
     # A wrong duration costs no utterance: it can be measured again.
     tables.faults = [replace(f, utterance=None) if f.where.startswith("utt2dur") else f for f in faults]
     return tables
@@ -299,19 +275,4 @@ def _cross_check(tables: Tables, segmented: bool) -> list[Fault]:
         for utterance in kaldi_dir.utt2spk:
             if utterance not in kaldi_dir.utt2dur:
                 add("no-duration", "utt2dur", utterance, "is not in utt2dur; complete the table or delete it")
-    return faults
-
-
-def _check_spk2utt(path: Path, utt2spk: Mapping[str, str]) -> list[Fault]:
-    if not is_regular(path):
-        return [Fault("no-spk2utt", path.name, "the file is missing; `svt validate --fix` writes it")]
-    faults: list[Fault] = []
-    table = {speaker: value.split() for speaker, (_, value) in read_table(path, faults).items()}
-    # Its keys are speakers, and the table can be rewritten from utt2spk: nothing has to be dropped for it.
-    faults = [replace(fault, utterance=None) for fault in faults]
-    expected = invert(utt2spk)
-    for speaker in sorted(set(table) | set(expected)):
-        if sorted(table.get(speaker, [])) != expected.get(speaker, []):
-            message = f"the utterances of {speaker!r} differ from those of utt2spk; rewrite it from utt2spk"
-            faults.append(Fault("spk2utt-mismatch", path.name, message))
     return faults

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from svtoolkit.errors import UserError
 from svtoolkit.optim.eight_bit import AdamW8bit, SGD8bit
@@ -63,8 +64,11 @@ def build_eight_bit(parameters: Iterable[Tensor], *, name: str, backend: str, **
         optimizer: torch.optim.Optimizer = ours(parameters, **settings)
     else:
         known = {key: value for key, value in settings.items() if key not in ("block_size", "nesterov")}
-        optimizer = _own_state_only(getattr(importlib.import_module("bitsandbytes").optim, theirs))(parameters, **known)
-    log.info("%s: 8-bit state by %s (%s)", name, backend, reason)
+        optimizer = _in_memory_order(getattr(importlib.import_module("bitsandbytes").optim, theirs))(
+            parameters, **known
+        )
+    if not any(isinstance(parameter, FakeTensor) for parameter in parameters):  # as those of a prediction are
+        log.info("%s: 8-bit state by %s (%s)", name, backend, reason)
     return optimizer
 
 
@@ -84,11 +88,6 @@ def _obstacles(
         yield "it has no SGD without momentum and optim.momentum is 0", "set optim.momentum above 0"
     if any(parameter.dtype not in (torch.float32, torch.bfloat16, torch.float16) for parameter in parameters):
         yield "it takes parameters of 32 or 16 bits alone", "convert them"
-    if not all(parameter.is_contiguous() for parameter in parameters):
-        yield (
-            "it makes parameters contiguous and trainer.channels_last is true",
-            ("set trainer.channels_last=false (svt memory: channels_last=false)"),
-        )
     yield from _faults_of_installation(devices)
 
 
@@ -112,18 +111,61 @@ def _faults_of_installation(devices: Sequence[str]) -> Iterator[tuple[str, str]]
         yield "bitsandbytes has no library for this CUDA", "run `python -m bitsandbytes` to see why"
 
 
-def _own_state_only(theirs: type[Any]) -> type[Any]:
-    """Their class, refusing at once a state that another backend saved, instead of stumbling at the first step."""
+def _in_memory_order(theirs: type[Any]) -> type[Any]:
+    """Their class for weights of any memory layout, refusing at once a state that does not fit.
+
+    Its kernels walk pointers from end to end (``kOptimizerStatic8bit1StateBlockwise``), and it makes weights and
+    gradients contiguous before each step, for good. A weight in channels_last is handed over as a flat view of its
+    memory instead, so that it keeps its layout; its blocks are then 256 neighbours in memory.
+    """
 
     class Checked(theirs):
+        def update_step(self, group: dict[str, Any], p: Tensor, gindex: int, pindex: int) -> None:
+            if not _is_channels_last(p):
+                super().update_step(group, p, gindex, pindex)
+                return
+            gradient, state = p.grad, self.state[p]
+            assert gradient is not None, "a step skips parameters without a gradient"
+            if gradient.stride() != p.stride():
+                gradient = torch.empty_like(p, dtype=gradient.dtype).copy_(gradient)
+            flat = torch.nn.Parameter(_memory_of(p.detach()), requires_grad=False)
+            flat.grad = _memory_of(gradient)
+            self.state[flat] = {
+                key: _memory_of(value) if isinstance(value, Tensor) and value.shape == p.shape else value
+                for key, value in state.items()
+            }
+            super().update_step(group, flat, gindex, pindex)
+            state["step"] = self.state.pop(flat)["step"]
+
         def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
+            own = [parameter for group in self.param_groups for parameter in group["params"]]
+            saved = [number for group in state_dict["param_groups"] for number in group["params"]]
+            parameters = dict(zip(saved, own, strict=False))  # of another number: theirs says so
             for number, state in state_dict["state"].items():
-                if self._FSDP_WRAPPED_QUANT_STATE_KEY not in state and "state1" not in state:
+                content = {**state, **state.get(self._FSDP_WRAPPED_QUANT_STATE_KEY, {})}
+                if "state1" not in content:
                     raise ValueError(
                         f"the state of parameter {number} holds {', '.join(state)}, which is not of bitsandbytes: "
                         "it was saved by optim.backend=torch"
+                    )
+                if number in parameters and _is_channels_last(content["state1"]) != _is_channels_last(
+                    parameters[number]
+                ):
+                    raise ValueError(
+                        f"the state of parameter {number} is of another memory layout: set trainer.channels_last as "
+                        "it was when the state was saved"
                     )
             super().load_state_dict(state_dict, *args, **kwargs)
 
     Checked.__name__ = Checked.__qualname__ = theirs.__name__
     return Checked
+
+
+def _is_channels_last(tensor: Tensor) -> bool:
+    """Whether it lies in that layout alone."""
+    return tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
+
+
+def _memory_of(tensor: Tensor) -> Tensor:
+    """A tensor without gaps as a view (values,) in the order of its memory."""
+    return tensor.as_strided((tensor.numel(),), (1,))

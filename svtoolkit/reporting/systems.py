@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from svtoolkit.data.kaldi_dir import read_utt2spk
 from svtoolkit.data.trials import Trials, parse_trials, read_trials
+from svtoolkit.data.utt2spk import read_utt2spk
 from svtoolkit.errors import UserError
 from svtoolkit.reporting.formatting import label_of
 from svtoolkit.reporting.result_file import System

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from svtoolkit.audio.files import inspect_audio
+from svtoolkit.audio.inspection import inspect_audio
 from svtoolkit.data.feature_archive import open_features
 from svtoolkit.data.kaldi_dir import Utterance
 from svtoolkit.errors import UserError

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from svtoolkit.data.kaldi_dir import invert
 from svtoolkit.data.trials import Trials
+from svtoolkit.data.utt2spk import invert
 from svtoolkit.errors import UserError
 from svtoolkit.system.processes import count_cores
 from svtoolkit.system.threads import map_in_order

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from svtoolkit.data.kaldi_dir import read_utt2spk
 from svtoolkit.data.trials import hash_trials, read_trials
+from svtoolkit.data.utt2spk import read_utt2spk
 from svtoolkit.runs.provenance import read_record
 from svtoolkit.scoring.evaluation import evaluate_scores
 from svtoolkit.system.checksum import hash_file

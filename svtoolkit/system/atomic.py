@@ -28,7 +28,7 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
         mode: ``"w"`` (UTF-8 text, ``\\n`` line ends) or ``"wb"``.
 
     If the block or the flush raises, ``path`` keeps its old content and the temporary file is removed. Only a process
-    that is killed leaves it (``svtoolkit.system.temporary_names``), until the file is written again.
+    that is killed leaves it (``svtoolkit.system.temporary_names``), until a process after it writes the file again.
     """
     if mode not in ("w", "wb"):
         raise ValueError(f"mode must be 'w' or 'wb', not {mode!r}")
@@ -65,7 +65,7 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         path: missing, or an empty folder.
 
     If the block raises, ``path`` stays as it was and the other folder is removed; errors of the system name the file
-    as it would have been called. Only a process that is killed leaves it, until the folder is made again.
+    as it would have been called. Only a process that is killed leaves it, until one after it makes the folder again.
     """
     target = Path(path).resolve()
     target.parent.mkdir(parents=True, exist_ok=True)

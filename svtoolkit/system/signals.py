@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -22,6 +23,32 @@ def interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+@contextmanager
+def leave_on_interrupt() -> Iterator[None]:
+    """Ctrl-C ends the process at once, with a word: for imports.
+
+    Packages that try what they find (numpy, scipy) take a KeyboardInterrupt for something else, and end in an error of
+    another kind. Where Ctrl-C is ignored or handled already, as in a program that calls svtoolkit, it stays so.
+    """
+    if threading.current_thread() is not threading.main_thread() or (
+        signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield
+        return
+    signal.signal(signal.SIGINT, _leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    with suppress(Exception):  # of a stream that was just being written to
+        sys.stdout.flush()
+    os.write(2, b"interrupted\n")
+    os._exit(128 + number)
 
 
 class StopRequest:

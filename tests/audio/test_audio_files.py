@@ -10,7 +10,8 @@ import pytest
 import soundfile
 from small_directories import RATE, write_noise
 
-from svtoolkit.audio.files import convert_rate, inspect_audio, measure_durations, read_audio
+from svtoolkit.audio.files import convert_rate, read_audio
+from svtoolkit.audio.inspection import inspect_audio, measure_durations
 from svtoolkit.errors import UserError
 from svtoolkit.system.threads import AHEAD, map_in_order
 

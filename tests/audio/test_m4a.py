@@ -16,7 +16,8 @@ from speech_material import synthesise_voice
 
 from svtoolkit.audio import files as audio
 from svtoolkit.audio import m4a
-from svtoolkit.audio.files import convert_rate, inspect_audio, measure_durations, open_audio, read_audio
+from svtoolkit.audio.files import convert_rate, open_audio, read_audio
+from svtoolkit.audio.inspection import inspect_audio, measure_durations
 from svtoolkit.audio.m4a import DecodedAudio, decode_file
 from svtoolkit.data.validation import validate
 from svtoolkit.errors import UserError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from paths import ROOT
 
+from svtoolkit import __version__
 from svtoolkit.cli import main
 from svtoolkit.commands import recipe
 
@@ -42,6 +44,19 @@ def test_help_of_a_copy(tmp_path, name):
     shown = subprocess.run(["bash", tmp_path / "mine" / "run.sh", "--help"], capture_output=True, text=True, check=True)
     assert "usage: run.sh [options] [key=value ...]" in shown.stdout
     assert str(tmp_path / "mine" / "exp") in shown.stdout
+
+
+@pytest.mark.parametrize("name", ["mini", "voxceleb"])
+def test_the_page_of_a_copy_leads_nowhere_else(tmp_path, name):
+    folder = tmp_path / "mine"
+    assert main(["recipe", name, str(folder)]) == 0
+    original, page = ((where / "README.md").read_text() for where in (ROOT / "recipes" / name, folder))
+    links = re.findall(r"\]\(([^)]*)\)", page)
+    assert [link for link in links if not link.startswith("https://") and not (folder / link).is_file()] == []
+    assert links == [link for link in re.findall(r"\]\(([^)]*)\)", original) if link.startswith("https://")]
+    assert "    bash run.sh " in page
+    assert "recipes/" not in page
+    assert page.rstrip().endswith(f"are those of svtoolkit {__version__}'s source.")
 
 
 @pytest.mark.parametrize("kind", ["folder", "file", "link"])

@@ -12,10 +12,10 @@ from command_material import RATE, write_data
 
 from svtoolkit.audio.shards.reader import read_member
 from svtoolkit.cli import main
-from svtoolkit.data.kaldi_dir import read_utt2spk
 from svtoolkit.data.shard_index import parse_shard_index
 from svtoolkit.data.shard_verification import verify_shards
 from svtoolkit.data.tables import read_table
+from svtoolkit.data.utt2spk import read_utt2spk
 
 
 @pytest.fixture

@@ -15,8 +15,9 @@ import soundfile
 from archive_material import tree, write_archives
 
 from svtoolkit.corpora import unpacking
+from svtoolkit.corpora.archive_sources import find_sources
 from svtoolkit.corpora.rehearsal import choose_speakers
-from svtoolkit.corpora.unpacking import Unpacking, find_sources
+from svtoolkit.corpora.unpacking import Unpacking
 from svtoolkit.corpora.voxceleb import prepare_voxceleb2
 from svtoolkit.errors import UserError
 

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_directories import make_directory, make_segmented_directory, write_lines
 
-from svtoolkit.data.kaldi_dir import KaldiDir, Segment, Utterance, parse_tables, read_utt2spk
+from svtoolkit.data.kaldi_dir import KaldiDir, Segment, Utterance, parse_tables
 from svtoolkit.data.tables import read_table, write_table
+from svtoolkit.data.utt2spk import read_utt2spk
 from svtoolkit.errors import UserError
 
 IDS = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=8)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from svtoolkit.errors import UserError
 from svtoolkit.optim import backends, build_optimizer
@@ -96,6 +97,13 @@ def test_the_choice_is_logged_once_with_its_reason(name, backend, bitsandbytes, 
     assert caplog.messages == [f"{name}: 8-bit state by {backend} (optim.backend is {backend})"]
 
 
+def test_a_prediction_on_fake_tensors_announces_no_choice(caplog):
+    """Its parameters are on no device of the run; `svt train --dry-run` makes two before the one that is measured."""
+    with caplog.at_level(logging.INFO, "svtoolkit"), FakeTensorMode():
+        build("sgd_8bit", "auto", [nn.Parameter(torch.empty(64, 80))])
+    assert caplog.messages == []
+
+
 def chosen(caplog: pytest.LogCaptureFixture, name: str, **changes: Any) -> str:
     """The log of backend=auto with parameters on CUDA, as far as a machine without it can tell."""
 
@@ -147,15 +155,57 @@ def test_what_bitsandbytes_cannot_do(name, changes, obstacle, remedy, bitsandbyt
     assert chosen(caplog, name, **changes) == (f"{name}: 8-bit state by torch (optim.backend is auto, and {obstacle})")
 
 
-def test_bitsandbytes_would_undo_the_memory_layout(bitsandbytes, caplog):
-    parameters = [nn.Parameter(torch.ones(8, 64, 3, 3).to(memory_format=torch.channels_last))]
-    with pytest.raises(UserError) as caught:
-        build("sgd_8bit", "bitsandbytes", parameters)
-    assert (
-        "but it makes parameters contiguous and trainer.channels_last is true; set trainer.channels_last=false (svt "
-    ) in str(caught.value)
-    step(build("sgd_8bit", "torch", parameters), parameters, range(1))
-    assert not parameters[0].is_contiguous()
+SHAPE = (8, 64, 3, 3)
+
+
+def channels_last(seed: int) -> torch.Tensor:
+    values = torch.randn(SHAPE, generator=torch.Generator().manual_seed(seed))
+    return values.to(memory_format=torch.channels_last)
+
+
+@NAMES
+@pytest.mark.parametrize("smallest", [4096, 5000], ids=["8 bits", "32 bits"])
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format], ids=["same", "other gradient"])
+def test_weights_in_channels_last_are_stepped_in_the_order_of_their_memory(name, smallest, layout, bitsandbytes):
+    """As a contiguous weight of that order is, bit for bit, and they stay where and as they are."""
+    ours = nn.Parameter(channels_last(0))
+    theirs = nn.Parameter(ours.detach().permute(0, 2, 3, 1).contiguous())
+    built = [build(name, "bitsandbytes", [parameter], min_8bit_size=smallest) for parameter in (ours, theirs)]
+    place, strides = ours.data_ptr(), ours.stride()
+    for seed in range(1, 5):
+        gradient = channels_last(seed)
+        ours.grad = gradient.to(memory_format=layout)
+        theirs.grad = gradient.permute(0, 2, 3, 1).contiguous()
+        for optimizer in built:
+            optimizer.step()
+        assert torch.equal(ours.permute(0, 2, 3, 1), theirs)
+    assert (ours.data_ptr(), ours.stride()) == (place, strides)
+    assert torch.equal(ours.grad, gradient)
+    assert list(built[0].state) == [ours]
+    assert built[0].state[ours]["step"] == 4
+    assert built[0].state[ours]["state1"].dtype == (torch.uint8 if smallest == 4096 else torch.float32)
+
+
+@NAMES
+def test_a_run_in_channels_last_is_resumed_bit_for_bit_in_that_layout_alone(name, bitsandbytes, tmp_path):
+    def run(parameter: nn.Parameter, seeds: range, state: Any = None) -> torch.optim.Optimizer:
+        optimizer = build(name, "bitsandbytes", [parameter])
+        if state is not None:
+            optimizer.load_state_dict(state)
+        for seed in seeds:
+            parameter.grad = channels_last(seed)
+            optimizer.step()
+        return optimizer
+
+    whole, first = nn.Parameter(channels_last(0)), nn.Parameter(channels_last(0))
+    run(whole, range(1, 6))
+    torch.save(run(first, range(1, 3)).state_dict(), tmp_path / "state.pt")
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    second = nn.Parameter(first.detach().clone())
+    run(second, range(3, 6), state)
+    assert torch.equal(whole, second)
+    with pytest.raises(ValueError, match=r"the state of parameter 0 is of another memory layout: set trainer\.chan"):
+        run(nn.Parameter(first.detach().contiguous()), range(0), state)
 
 
 def test_bitsandbytes_is_not_installed(monkeypatch, caplog):

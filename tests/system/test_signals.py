@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from svtoolkit.system.signals import StopRequest, ignore_terminal_signals
+from svtoolkit.system.signals import StopRequest, ignore_terminal_signals, leave_on_interrupt
 
 
 @pytest.fixture(autouse=True)
@@ -100,3 +100,31 @@ def test_a_worker_ends_when_its_parent_terminates_it(worker):
     process.terminate()
     process.join(30)
     assert process.exitcode == 0
+
+
+def test_ctrl_c_while_modules_are_imported_is_a_word_and_the_end(capfd):
+    """Whatever would have caught a KeyboardInterrupt."""
+    if not (child := os.fork()):
+        with leave_on_interrupt():
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(5)
+            finally:
+                os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130
+    assert capfd.readouterr().err == "interrupted\n"
+
+
+def test_who_ignores_or_handles_ctrl_c_goes_on_to_do_so():
+    acted = []
+    before = signal.signal(signal.SIGINT, lambda *_: acted.append("acted"))
+    try:
+        with leave_on_interrupt():
+            os.kill(os.getpid(), signal.SIGINT)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with leave_on_interrupt():
+            os.kill(os.getpid(), signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert acted == ["acted"]

@@ -51,6 +51,39 @@ def test_the_next_write_removes_what_a_killed_one_left(pid, machine, days, stays
     assert other.exists()
 
 
+def write(target: Path) -> None:
+    with atomic_write(target) as stream:
+        stream.write("whole")
+
+
+def test_a_folder_is_listed_once_however_many_files_are_written_there(tmp_path, monkeypatch):
+    left = left_by(NOBODY, tmp_path / "b.yaml")
+    plain, listed = os.listdir, []
+    monkeypatch.setattr(os, "listdir", lambda folder: listed.append(folder) or plain(folder))
+    write(tmp_path / "a.yaml")
+    assert left.exists()
+    for name in ("b.yaml", "a.yaml", "b.yaml", "c.yaml"):
+        write(tmp_path / name)
+    assert listed == [tmp_path]
+    assert sorted(plain(tmp_path)) == ["a.yaml", "b.yaml", "c.yaml"]
+
+
+def test_a_child_that_is_forked_looks_for_itself(tmp_path):
+    """What one before it left came after its parent had looked."""
+    target = tmp_path / "model.yaml"
+    write(target)
+    if not (child := os.fork()):
+        with atomic_write(target):
+            os._exit(9)
+    os.waitpid(child, 0)
+    assert len(os.listdir(tmp_path)) == 2
+    if not (child := os.fork()):
+        write(target)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.listdir(tmp_path) == ["model.yaml"]
+
+
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="Linux tells by /proc")
 def test_a_writer_that_has_ended_and_is_not_reaped_is_dead(tmp_path):
     if not (child := os.fork()):

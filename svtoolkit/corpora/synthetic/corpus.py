@@ -23,7 +23,8 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from svtoolkit.audio.files import convert_rate, inspect_audio
+from svtoolkit.audio.files import convert_rate
+from svtoolkit.audio.inspection import inspect_audio
 from svtoolkit.corpora.prepared import Prepared
 from svtoolkit.corpora.synthetic.espeak import Synthesiser, find_espeak, open_synthesiser
 from svtoolkit.corpora.synthetic.sentences import compose_sentences

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from svtoolkit.audio.shards.location import ShardLocation, format_location
-from svtoolkit.data.kaldi_dir import further_tables, invert
+from svtoolkit.data.kaldi_dir import further_tables
 from svtoolkit.data.shard_index import CHECKSUMS, INDEX
 from svtoolkit.data.sharding.shard_file import ShardRecord
 from svtoolkit.data.tables import write_table
 from svtoolkit.data.trials import parse_trials
+from svtoolkit.data.utt2spk import invert
 from svtoolkit.data.validation import find_trials
 from svtoolkit.system.atomic import atomic_write
 

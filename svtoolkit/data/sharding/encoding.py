@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from svtoolkit.audio.files import convert_rate, inspect_whole, open_audio, read_stretch
+from svtoolkit.audio.files import convert_rate, open_audio, read_stretch
+from svtoolkit.audio.inspection import inspect_whole
 from svtoolkit.audio.pcm16 import encode_pcm16
 from svtoolkit.config import ShardConfig
 from svtoolkit.data.kaldi_dir import Utterance

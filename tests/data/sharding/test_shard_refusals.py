@@ -12,8 +12,9 @@ from shard_material import RATE, decode, noise, read_locations, read_shards, wri
 from small_directories import write_noise
 
 from svtoolkit.audio.shards.reader import read_member
-from svtoolkit.data.kaldi_dir import KaldiDir, Segment, read_utt2spk
+from svtoolkit.data.kaldi_dir import KaldiDir, Segment
 from svtoolkit.data.sharding.writer import write_shards
+from svtoolkit.data.utt2spk import read_utt2spk
 from svtoolkit.errors import UserError
 
 PER_SHARD = 5  # of 12 utterances: 3 shards

@@ -18,10 +18,11 @@ from shard_material import RATE, decode, noise, read_locations, read_shards, wri
 
 from svtoolkit.audio.files import read_audio
 from svtoolkit.audio.shards.reader import read_member
-from svtoolkit.data.kaldi_dir import KaldiDir, Segment, invert, read_utt2spk
+from svtoolkit.data.kaldi_dir import KaldiDir, Segment
 from svtoolkit.data.sharding import encoding
 from svtoolkit.data.sharding.writer import write_shards
 from svtoolkit.data.tables import read_table
+from svtoolkit.data.utt2spk import invert, read_utt2spk
 from svtoolkit.errors import UserError
 
 PER_SHARD = 5  # of 12 utterances: 3 shards

@@ -1,0 +1,155 @@
+"""Settings of the commands that embed, score, evaluate and decide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from svtoolkit.config.data import CHANNEL, RESAMPLE, ROOT
+from svtoolkit.config.setting import REQUIRED, setting
+
+
+@dataclass
+class EmbedConfig:
+    """`svt embed`: embeddings of whole utterances as Kaldi ark/scp."""
+
+    model: str = setting(REQUIRED, "released model")
+    data: str = setting(REQUIRED, "Kaldi data directory")
+    out: str = setting(
+        REQUIRED, "writes <out>.ark, <out>.scp and, with settings and failures, <out>.yaml; resumed from <out>.parts"
+    )
+    root: str | None = setting(None, ROOT)
+    source: str | None = setting(
+        None, "files (wav.scp), shards (shards.scp) or features (feats.scp); null: the first of them that is there"
+    )
+    channel: int | None = setting(None, CHANNEL)
+    resample: bool = setting(False, RESAMPLE)
+    device: str = setting("auto", "auto (cuda where there is one), cpu, cuda or mps (a Mac's GPU)")
+    precision: str = setting("fp32", "fp32, bf16 or fp16 (autocast)")
+    threads: int | None = setting(None, "CPU threads of the arithmetic; null: torch's choice")
+    batch_seconds: float = setting(
+        120.0, "audio that goes through the network at once, at most; longer recordings go in stretches of that length"
+    )
+    batch_size: int = setting(32, "utterances of equal length that go together at most, within batch_seconds")
+    num_workers: int = setting(1, "reading threads")
+    max_bad: float = setting(
+        0.0,
+        "share of the utterances that may have no embedding, above which the exit status is 1; above 0 one always may",
+    )
+
+
+@dataclass
+class ScoreConfig:
+    """`svt score`: scores of trials, `enrol test score` a line."""
+
+    trials: str = setting(REQUIRED, "`enrol test target|nontarget`, `1 enrol test` or `enrol test 1`")
+    embeddings: str = setting(REQUIRED, "scp of svt embed")
+    out: str = setting(REQUIRED, "score file; its settings go to <out>.yaml")
+    format: str = setting("kaldi", "kaldi (`enrol test score`) or wespeaker (`enrol test score target|nontarget`)")
+    normalisation: str = setting("none", "none (cosine), z-norm, t-norm, s-norm or as-norm")
+    cosine_out: str | None = setting(None, "score file of the cosines before normalisation, from the same pass")
+    cohort: str | None = setting(None, "scp of the cohort's embeddings (usually the training set's)")
+    cohort_utt2spk: str | None = setting(
+        None, "speakers of the cohort: one mean vector each; null: every row of the cohort is a member as it is"
+    )
+    utt2spk: str | None = setting(None, "speakers of the trials: refused where they overlap the cohort's")
+    top_n: int | None = setting(
+        None,
+        "as-norm: closest cohort members taken, an error if the cohort has fewer; null: 300, or all of a smaller one",
+    )
+    subtract_mean: bool = setting(False, "subtract the mean embedding of the cohort first")
+    enrolments: str | None = setting(
+        None, "enrolment map, `model utterance ...` a line: trials name models in place of enrolment utterances"
+    )
+    enrolment_mean: str = setting("embeddings", "of a model's utterances: embeddings or scores")
+    allow_missing: bool = setting(False, "leave out trials whose embedding is missing instead of stopping")
+
+
+@dataclass
+class SearchConfig:
+    """`svt search`: the nearest of many embeddings, `query neighbour cosine` a line, the nearest first."""
+
+    embeddings: str = setting(REQUIRED, "scp of the embeddings that are looked for")
+    among: str = setting(REQUIRED, "scp of those that are looked through, millions or few")
+    out: str = setting(REQUIRED, "file of the neighbours; its settings go to <out>.yaml")
+    n: int = setting(10, "neighbours of each")
+    index: str = setting(
+        "exact", "exact (all are compared, a part at a time) or faiss (an inverted index in memory; states its recall)"
+    )
+    probes: int = setting(32, "faiss: cells of the index that are looked through; more find more, and take longer")
+
+
+@dataclass
+class EvaluateConfig:
+    """`svt evaluate`: EER, minDCF, Cllr, minCllr and a bootstrap interval of a score file."""
+
+    scores: str = setting(REQUIRED, "score file, `enrol test score` or `enrol test score target|nontarget`")
+    trials: str = setting(REQUIRED, "trial list of the score file")
+    out: str | None = setting(None, "result file; null: <scores>.json")
+    name: str | None = setting(None, "name of the evaluation in the report; null: that of the score file's folder")
+    utt2spk: str | None = setting(None, "speakers of the trials; without it there is no interval")
+    resamples: int = setting(1000, "bootstrap resamples of the speakers; 0: no interval")
+    confidence: float = setting(0.95, "of the bootstrap interval: share of resamples within it")
+    seed: int = setting(0, "of the bootstrap's random numbers")
+    fa_rate: float | None = setting(None, "false-alarm rate whose threshold is wanted; null: that of equal errors")
+    store_threshold: str | None = setting(
+        None, "released model that gets the threshold and a calibration (plain cosine scores only)"
+    )
+    allow_missing: bool = setting(False, "accept a score file that lacks trials of the list")
+
+
+@dataclass
+class ReportConfig:
+    """`svt report`: result.json, figures and one page that opens offline; several systems are compared in pairs."""
+
+    results: list[str] = setting([], "files of svt evaluate")
+    scores: list[str] = setting([], "score files, of any toolkit, that are evaluated here, on trials and utt2spk")
+    trials: str | None = setting(None, "trial list of scores")
+    utt2spk: str | None = setting(
+        None, "speakers of the trials, for intervals and comparisons; null: those that svt evaluate was given"
+    )
+    names: list[str] = setting([], "names of the systems, one a result, then one a score file; []: from the files")
+    compare: str = setting(
+        "auto",
+        "systems of the same trials in pairs: auto (a list that differs is another evaluation, and needs another "
+        "name), all (a list that differs is refused) or none",
+    )
+    resamples: int = setting(
+        1000, "bootstrap resamples of the speakers, more where many pairs need them; 0: no comparison"
+    )
+    confidence: float = setting(0.95, "one less the chance that any two systems of equal quality are told apart")
+    seed: int = setting(0, "of the bootstrap's random numbers")
+    out: str = setting(REQUIRED, "folder of the report")
+    exp_dir: str | None = setting(None, "run whose learning curves, training data and configuration are shown")
+    model: str | None = setting(None, "released model whose facts are shown; null: that of the embeddings")
+
+
+@dataclass
+class VerifyConfig:
+    """`svt verify`: score and decision; exit status 0 same speaker, 2 different speakers, 3 no threshold, 1 error."""
+
+    model: str = setting(REQUIRED, "released model")
+    enrol: list[str] = setting([], "audio file of a known speaker; of several the embeddings are averaged")
+    test: str | None = setting(None, "audio file to compare with")
+    pairs: str | None = setting(None, "file of lines `enrol test`, in place of both; exit status 0: all were compared")
+    device: str = setting("auto", "auto (cuda where there is one), cpu, cuda or mps (a Mac's GPU)")
+    threshold: float | None = setting(None, "decision threshold on the cosine; null: the one stored in the model")
+    min_voice: float = setting(0.3, "seconds of voice that every file must have; 0: not checked")
+    format: str = setting("text", "text or json (one record a line), on standard output")
+    channel: int | None = setting(None, CHANNEL)
+    resample: bool = setting(False, RESAMPLE)
+
+
+@dataclass
+class CalibrateConfig:
+    """`svt calibrate`: a threshold from recordings of one's own speakers, stored in the released model."""
+
+    model: str = setting(REQUIRED, "released model that gets the threshold")
+    data: str = setting(REQUIRED, "Kaldi data directory of 5 speakers or more, each with 2 recordings or more")
+    fa_rate: float = setting(0.01, "share of pairs of different speakers that may be accepted")
+    store: bool = setting(True, "write the threshold into the model; false: say it only")
+    root: str | None = setting(None, ROOT)
+    channel: int | None = setting(None, CHANNEL)
+    resample: bool = setting(False, RESAMPLE)
+    min_voice: float = setting(0.3, "recordings with fewer seconds of voice are left out; 0: none is")
+    device: str = setting("auto", "auto (cuda where there is one), cpu, cuda or mps (a Mac's GPU)")
+    threads: int | None = setting(None, "CPU threads of the arithmetic; null: torch's choice")
