@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -82,8 +82,19 @@ class Trials:
         return Trials([self.enrol[row] for row in chosen], [self.test[row] for row in chosen], self.target[rows])
 
     @cached_property
-    def utterances(self) -> set[str]:
-        return set(self.enrol) | set(self.test)
+    def numbers(self) -> Mapping[str, int]:
+        """Utterance -> its number, from 0, in the order in which they appear."""
+        return {name: number for number, name in enumerate(dict.fromkeys(itertools.chain(self.enrol, self.test)))}
+
+    @cached_property
+    def numbered(self) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of both sides; int64, both of shape (trials,)."""
+        enrol, test = (map(self.numbers.__getitem__, side) for side in (self.enrol, self.test))
+        return np.fromiter(enrol, np.int64, len(self)), np.fromiter(test, np.int64, len(self))
+
+    @property
+    def utterances(self) -> Set[str]:
+        return self.numbers.keys()
 
 
 def read_trials(path: str | Path) -> Trials:

@@ -67,6 +67,12 @@ class EmbeddingTable:
         rows = map(self.index.get, utterances, itertools.repeat(-1))
         return np.fromiter(rows, dtype=np.int64, count=len(utterances))
 
+    def rows_of(self, trials: Trials) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of the utterances of both sides, -1 where there is none; int64, both of shape (trials,)."""
+        rows = self.lookup(list(trials.numbers))
+        enrol, test = trials.numbered
+        return rows[enrol], rows[test]
+
     def _refuse(self, bad: np.ndarray, fault: str) -> None:
         rows = np.flatnonzero(bad)
         if len(rows):
@@ -121,7 +127,7 @@ def cosine_scores(table: EmbeddingTable, trials: Trials, *, mean: np.ndarray | N
         UserError: missing embeddings, a mean of another shape, an embedding that is zero once the mean is removed.
     """
     require_embeddings(trials.utterances, table)
-    enrol, test = table.lookup(trials.enrol), table.lookup(trials.test)
+    enrol, test = table.rows_of(trials)
     scores = np.empty(len(trials))
     rows, (enrol_vectors, test_vectors) = used_rows(len(table), enrol, test)
     vectors = unit_vectors(table, rows, mean)
@@ -168,7 +174,8 @@ def embedded_part(trials: Trials, table: EmbeddingTable) -> Trials:
     Raises:
         UserError: there is none.
     """
-    kept = np.flatnonzero((table.lookup(trials.enrol) >= 0) & (table.lookup(trials.test) >= 0))
+    enrol, test = table.rows_of(trials)
+    kept = np.flatnonzero((enrol >= 0) & (test >= 0))
     if not len(kept):
         raise UserError(
             f"none of the {len(trials)} trials has both its embeddings; "

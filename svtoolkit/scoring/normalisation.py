@@ -187,8 +187,9 @@ def normalise_scores(
             "take the cohort from training speakers"
         )
     require_embeddings(trials.utterances, table)
-    chosen = {"z-norm": (trials.enrol,), "t-norm": (trials.test,)}.get(method, (trials.enrol, trials.test))
-    rows, places = used_rows(len(table), *map(table.lookup, chosen))
+    enrol, test = table.rows_of(trials)
+    chosen = {"z-norm": (enrol,), "t-norm": (test,)}.get(method, (enrol, test))
+    rows, places = used_rows(len(table), *chosen)
     statistics = cohort_statistics(table, rows, cohort, top_n=top_n, mean=mean, progress=progress)
     terms = [(scores - statistics.mean[place]) / statistics.std[place] for place in places]
     return np.asarray(sum(terms) / len(terms))
