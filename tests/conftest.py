@@ -151,6 +151,18 @@ def delays(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return waited
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All figures of a report are one empty drawing: for tests of what stands beside them."""
+    from matplotlib.figure import Figure
+
+    from svtoolkit.reporting import canvas
+
+    drawing = canvas.svg_text(Figure())
+    monkeypatch.setattr(canvas, "svg_text", lambda figure: drawing)
+    monkeypatch.setattr(canvas, "png_bytes", lambda figure: b"")
+
+
 @pytest.fixture(scope="module")
 def synthesiser() -> Iterator[Synthesiser]:
     from svtoolkit.corpora.synthetic.espeak import open_synthesiser
