@@ -84,6 +84,7 @@ def test_tables_and_settings(speech, written):
     }  # fmt: skip
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_bytes_depend_neither_on_processes_nor_on_threads(speech, written, tmp_path):
     threads = torch.get_num_threads()
     torch.set_num_threads(2)

@@ -24,6 +24,8 @@ from svtoolkit.data.sharding.writer import write_shards
 from svtoolkit.data.tables import read_table
 from svtoolkit.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("forked_workers")  # test_shard_resume has spawned ones
+
 PER_SHARD = 5  # of 12 utterances: 3 shards
 
 
