@@ -52,16 +52,21 @@ def recipe(*arguments: object, check: bool = True) -> subprocess.CompletedProces
     return done
 
 
-@pytest.fixture
-def finished(shared_folder: Path) -> Iterator[Path]:
-    """The experiment's folder after all six stages, in a path with a space; no other test changes it meanwhile."""
+@pytest.fixture(scope="module")
+def made(shared_folder: Path) -> Path:
+    """The experiment's folder after all six stages, in a path with a space; not to be changed."""
 
     def make(folder: Path) -> None:
         recipe("--exp-dir", folder, *TINY_CORPUS, *TINY_TRAINING)
 
-    exp_dir = made_once(shared_folder, "mini recipe", make)
-    with filelock.FileLock(exp_dir.with_suffix(".in_use")):
-        yield exp_dir
+    return made_once(shared_folder, "mini recipe", make)
+
+
+@pytest.fixture
+def finished(made: Path) -> Iterator[Path]:
+    """The same folder, of which scores and report may be made again: no other test looks at it meanwhile."""
+    with filelock.FileLock(made.with_suffix(".in_use")):
+        yield made
 
 
 def test_every_stage_leaves_what_it_promises(finished: Path) -> None:
@@ -88,15 +93,16 @@ def test_a_second_run_skips_everything_and_a_changed_option_runs_what_depends_on
     assert "=== stage 6: report" in changed
 
 
-def test_with_features_no_audio_is_read_after_the_first_stage(finished: Path, tmp_path: Path) -> None:
+def test_with_features_no_audio_is_read_after_the_first_stage(made: Path, tmp_path: Path) -> None:
     exp_dir = tmp_path / "exp"
-    shutil.copytree(finished / "data", exp_dir / "data")  # what is synthesised already is kept
+    shutil.copytree(made / "data", exp_dir / "data")  # what is synthesised already is kept
     options = ["--features", "--exp-dir", exp_dir, *TINY_CORPUS, *one_epoch("data.speeds"), "features.format=float16"]
     recipe(*options, "--stop-stage", 1)
     for part, speakers in (("train", 5), ("eval", 4)):
         assert "format: float16" in (exp_dir / "features" / part / "features.yaml").read_text()
         assert len((exp_dir / "features" / part / "feats.scp").read_text().splitlines()) == speakers * 4
     audio = [Path(line.partition(" ")[2]) for line in (exp_dir / "data" / "train" / "wav.scp").read_text().splitlines()]
+    assert all(path.is_relative_to(exp_dir) for path in audio)
     for path in audio:
         path.unlink()
     done = recipe(*options)
@@ -119,9 +125,9 @@ def test_a_lost_output_is_noticed_by_the_stage_that_needs_it(finished: Path, tmp
     assert not (exp_dir / ".stages" / "5").exists()
 
 
-def test_training_stopped_by_ctrl_c_goes_on(finished: Path, tmp_path: Path) -> None:
+def test_training_stopped_by_ctrl_c_goes_on(made: Path, tmp_path: Path) -> None:
     exp_dir = tmp_path / "exp"
-    shutil.copytree(finished / "data", exp_dir / "data")
+    shutil.copytree(made / "data", exp_dir / "data")
     options = ["--exp-dir", str(exp_dir), "--stage", "2", "--stop-stage", "3", *TINY_TRAINING, "trainer.epochs=10"]
     options += ["trainer.log_steps=1"]
     running = subprocess.Popen(
@@ -159,9 +165,9 @@ def wait_until(condition, process: subprocess.Popen[str], seconds: float = 120) 
         time.sleep(0.01)
 
 
-def test_two_corpora_are_joined_for_training_and_evaluated_one_by_one(finished: Path, tmp_path: Path) -> None:
+def test_two_corpora_are_joined_for_training_and_evaluated_one_by_one(made: Path, tmp_path: Path) -> None:
     for name, prefix in (("first", "syn00[12367]"), ("second", "syn00[4589]")):
-        copy_speakers(finished / "data", tmp_path / name, prefix, tmp_path)
+        copy_speakers(made / "data", tmp_path / name, prefix, tmp_path)
     exp_dir = tmp_path / "exp"
     options = ["--data", tmp_path / "first", "--data", tmp_path / "second", f"data.root={tmp_path}"]
     training = [
@@ -221,10 +227,10 @@ def test_bad_options_are_refused_in_a_sentence(arguments: list[str], message: st
     [("optim.lrr=0.1", "did you mean 'optim.lr'?"), ("experiment=mimi", "did you mean 'mini'?")],
 )
 def test_an_unknown_word_ends_the_recipe_at_the_stage_that_got_it(
-    override: str, hint: str, finished: Path, tmp_path: Path
+    override: str, hint: str, made: Path, tmp_path: Path
 ) -> None:
     exp_dir = tmp_path / "exp"
-    shutil.copytree(finished / "data", exp_dir / "data")
+    shutil.copytree(made / "data", exp_dir / "data")
     failed = recipe("--exp-dir", exp_dir, "--stage", 2, override, check=False)
     assert failed.returncode != 0
     assert hint in failed.stderr

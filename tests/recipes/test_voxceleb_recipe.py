@@ -56,8 +56,8 @@ def lines(path: Path) -> list[str]:
     return path.read_text().splitlines()
 
 
-def test_every_stage_leaves_what_it_promises(finished: Path) -> None:
-    data, exp_dir = finished / "data", finished / "exp"
+def test_every_stage_leaves_what_it_promises(untouched: Path) -> None:
+    data, exp_dir = untouched / "data", untouched / "exp"
     assert len(lines(data / "files" / "vox2" / "utt2dur")) == len(VOX2_DEV) * 4  # the test part is left out
     audio = [Path(line.partition(" ")[2]) for line in lines(data / "files" / "vox2" / "wav.scp")]
     assert {soundfile.info(path).format for path in audio} == {"FLAC"}
@@ -93,11 +93,10 @@ def test_the_fine_tuning_goes_on_with_network_and_head(finished: Path) -> None:
 
 
 def test_a_second_run_skips_everything_and_another_experiment_the_data(untouched: Path, corpora: Path) -> None:
-    finished = untouched
-    options = ["--data-dir", finished / "data", *one_list(corpora), *TINY, *TINY_LM]
-    again = recipe(corpora, "--exp-dir", finished / "exp", *options).stdout
+    options = ["--data-dir", untouched / "data", *one_list(corpora), *TINY, *TINY_LM]
+    again = recipe(corpora, "--exp-dir", untouched / "exp", *options).stdout
     assert [f"stage {number}: nothing has changed" in again for number in range(1, 9)] == [True] * 8
-    other = recipe(corpora, "--exp-dir", finished / "other", "--stop-stage", 2, *options).stdout
+    other = recipe(corpora, "--exp-dir", untouched / "other", "--stop-stage", 2, *options).stdout
     assert [f"stage {number}: nothing has changed" in other for number in (1, 2)] == [True] * 2
 
 
