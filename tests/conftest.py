@@ -151,6 +151,32 @@ def delays(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return waited
 
 
+@pytest.fixture
+def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker processes are forked from one that has imported what they need, where they would be spawned."""
+    from svtoolkit.system import processes
+
+    def get_context(method: str) -> Any:
+        from forked import CONTEXT, make_ready
+
+        make_ready()
+        return CONTEXT
+
+    monkeypatch.setattr(processes, "multiprocessing", SimpleNamespace(get_context=get_context))
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All figures of a report are one empty drawing: for tests of what stands beside them."""
+    from matplotlib.figure import Figure
+
+    from svtoolkit.reporting import canvas
+
+    drawing = canvas.svg_text(Figure())
+    monkeypatch.setattr(canvas, "svg_text", lambda figure: drawing)
+    monkeypatch.setattr(canvas, "png_bytes", lambda figure: b"")
+
+
 @pytest.fixture(scope="module")
 def synthesiser() -> Iterator[Synthesiser]:
     from svtoolkit.corpora.synthetic.espeak import open_synthesiser

@@ -5,68 +5,78 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from command_material import said
 from plugin_package import install_example
-from tiny_runs import read_records
+from tiny_runs import command_words, read_records, tiny_config
 
-TRAIN = """
-import os, signal, sys
+RUN = """
+import json, os, signal, sys, traceback
+import torch._dynamo
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from tiny_runs import command_words, tiny_config
 from svtoolkit.cli import main
+from svtoolkit.commands import average, embed, models, train, verify
+from svtoolkit.training import experiment
 
-data, exp_dir, stop_after = sys.argv[1], sys.argv[2], int(sys.argv[3])
-finished = []
+def run(words, stop_after):
+    finished = []
 
-def count(*_):
-    finished.append(None)
-    if len(finished) == stop_after:
-        os.kill(os.getpid(), signal.SIGTERM)
+    def count(*_):
+        finished.append(None)
+        if len(finished) == stop_after:
+            os.kill(os.getpid(), signal.SIGTERM)
 
-register_optimizer_step_post_hook(count)
-words = command_words(tiny_config(data, exp_dir, trainer__epochs=1, data__speeds=[1.0]))
-words = [word for word in words if not word.startswith("model")]
-status = main(["train", *words, "model=mean_network", "model.embedding_dim=8", "model.width=12"])
-print("status", status, "after", len(finished))
+    register_optimizer_step_post_hook(count)
+    print("status", main(words), "after", len(finished))
+
+for words, stop_after in json.loads(sys.argv[1]):
+    if (process := os.fork()) == 0:
+        try:
+            run(words, stop_after)
+        except BaseException:
+            traceback.print_exc()
+        sys.stdout.flush()
+        os._exit(0)
+    os.waitpid(process, 0)
 """
-SVT = """
-import json, sys
-from svtoolkit.cli import main
+"""Each command in a process of its own, forked from one that has imported what it needs and done nothing."""
 
-for words in json.loads(sys.argv[1]):
-    print("status", main(words), flush=True)
-"""
+
+@dataclass(frozen=True)
+class Runs:
+    """What the commands left and said.
+
+    Attributes:
+        exp_dir: of a run that was stopped after 3 steps and resumed in another process.
+        output: standard output of all of them.
+    """
+
+    exp_dir: Path
+    output: str
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory) -> Path:
-    return install_example(tmp_path_factory.mktemp("site"))
-
-
-def python(code: str, *words: object, package: Path | None) -> subprocess.CompletedProcess[str]:
-    folders = [str(Path(__file__).parent / "material"), *([] if package is None else [str(package)])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", code, *map(str, words)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=290)
-
-
-def succeeds(code: str, *words: object, package: Path) -> str:
-    done = python(code, *words, package=package)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def exp_dir(package, speech, tmp_path_factory) -> Path:
-    """Of a run that was stopped after 3 steps and resumed in another process."""
+def runs(speech: Path, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """`svt train` twice, then `average`, `embed`, `verify` and `models` where nothing was trained."""
+    package = install_example(tmp_path_factory.mktemp("site"))
     exp_dir = tmp_path_factory.mktemp("plugin") / "exp"
-    assert "status 143 after 3" in succeeds(TRAIN, speech, exp_dir, 3, package=package)
-    assert "status 0 after" in succeeds(TRAIN, speech, exp_dir, 0, package=package)
-    return exp_dir
+    words = command_words(tiny_config(speech, exp_dir, trainer__epochs=1, data__speeds=[1.0]))
+    words = [word for word in words if not word.startswith("model")]
+    train = ["train", *words, "model=mean_network", "model.embedding_dim=8", "model.width=12"]
+    embed = ["embed", f"model={exp_dir}/model", f"data={speech}", f"out={exp_dir}/embeddings", "device=cpu"]
+    average, models = ["average", str(exp_dir), "num=1"], ["models", "mean*"]
+    commands = [(train, 3), *((words, 0) for words in (train, average, embed, verification(exp_dir, speech), models))]
+    environment = {**os.environ, "PYTHONPATH": str(package), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", RUN, json.dumps(commands)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=290, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Runs(exp_dir, done.stdout)
 
 
 def verification(exp_dir: Path, speech: Path) -> list[str]:
@@ -79,42 +89,37 @@ def verification(exp_dir: Path, speech: Path) -> list[str]:
     ]
 
 
-@pytest.fixture(scope="module")
-def output(exp_dir, package, speech) -> str:
-    """What `svt average`, `embed`, `verify` and `models` say in a process that did not train."""
-    embed = ["embed", f"model={exp_dir}/model", f"data={speech}", f"out={exp_dir}/embeddings", "device=cpu"]
-    commands = [["average", str(exp_dir), "num=1"], embed, verification(exp_dir, speech), ["models", "mean*"]]
-    return succeeds(SVT, json.dumps(commands), package=package)
-
-
-def test_it_resumes_where_it_stopped(exp_dir):
-    steps = [record["step"] for record in read_records(exp_dir) if record["kind"] == "step"]
+def test_it_resumes_where_it_stopped(runs):
+    stopped, resumed, *_ = re.findall(r"status (\d+) after (\d+)", runs.output)
+    assert stopped == ("143", "3")
+    assert resumed[0] == "0"
+    steps = [record["step"] for record in read_records(runs.exp_dir) if record["kind"] == "step"]
     assert steps == list(range(1, len(steps) + 1))
+    assert len(steps) == 3 + int(resumed[1])
     assert len(steps) > 3
 
 
-def test_its_released_model_embeds_and_verifies(exp_dir, output):
-    assert output.count("status 0") == 3
-    assert output.count("status 3") == 1  # a score, and no threshold to decide by
-    assert "width: 12" in (exp_dir / "model" / "model.yaml").read_text()
-    assert "48 embeddings" in output
-    assert "score " in output
+def test_its_released_model_embeds_and_verifies(runs):
+    statuses = [int(status) for status in re.findall(r"status (\d+) after", runs.output)]
+    assert statuses[2:] == [0, 0, 3, 0]  # 3: a score, and no threshold to decide by
+    assert "width: 12" in (runs.exp_dir / "model" / "model.yaml").read_text()
+    assert "48 embeddings" in runs.output
+    assert "score " in runs.output
 
 
-def test_it_is_listed_and_surveyed(output):
-    (row,) = (line.split() for line in output.splitlines() if line.startswith("mean_"))
+def test_it_is_listed_and_surveyed(runs):
+    (row,) = (line.split() for line in runs.output.splitlines() if line.startswith("mean_network "))
     assert row[:4] == ["mean_network", "mean", "of", "frames"]
     assert row[4:6] == ["-", "0.01"]  # it does not say how many layers it has; 80 x 32 + 32 x 256 weights and biases
 
 
-def test_without_the_package_the_message_names_it(exp_dir, output, speech):
+def test_without_the_package_the_message_names_it(runs, speech, capsys):
+    exp_dir = runs.exp_dir
     train = ["train", "model=mean_network", f"data.train={speech}", f"exp_dir={exp_dir.parent}/new"]
-    done = python(SVT, json.dumps([verification(exp_dir, speech), ["models", "mean_network"], train]), package=None)
-    assert done.stdout.splitlines() == ["status 1"] * 3
-    verifying, *others = done.stderr.splitlines()
-    assert verifying.startswith(f"error: {exp_dir}/model/model.yaml: there is no network 'mean_network'")
-    assert len(others) == 2
-    for message in (verifying, *others):
+    messages = [said(capsys, *words) for words in (verification(exp_dir, speech), ["models", "mean_network"], train)]
+    assert messages[0].startswith(f"error: {exp_dir}/model/model.yaml: there is no network 'mean_network'")
+    for message in messages:
+        assert len(message.splitlines()) == 1
         assert "'mean_network'" in message
         assert "install that package" in message
         assert "entry point mean_network in the group svtoolkit.models" in message

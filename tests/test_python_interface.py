@@ -37,7 +37,7 @@ def test_importing_svtoolkit_imports_nothing_slow():
     loaded = f"[name for name in {SLOW!r} if name in sys.modules]"
     code = f"import json, sys, svtoolkit; dir(svtoolkit); print(json.dumps({loaded}))"
     assert json.loads(python("-c", code)) == []
-    assert "numpy" in json.loads(python("-c", code.replace("dir(svtoolkit)", "svtoolkit.Verification")))
+    assert json.loads(python("-c", code.replace("dir(svtoolkit)", "import yaml"))) == ["yaml"]
 
 
 def test_the_package_runs_as_the_command():
@@ -163,14 +163,13 @@ def test_pyright_finds_in_the_snippets_what_is_wrong_there_alone(snippets, tmp_p
     assert found == [("wrong.py", "reportCallIssue")]
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ("model.embed('a.wav', sample_rate='8000')", "arg-type"),
-        ("model.verify('a.wav')", "call-arg"),
-        ("score: str = model.similarity('a.wav', 'b.wav')", "assignment"),
-        ("svtoolkit.train(5)", "arg-type"),
-    ],
-)
-def test_the_check_of_types_can_fail(tmp_path, wrong, message):
-    assert f"[{message}]" in check_types(f"import svtoolkit\nmodel = svtoolkit.load_model('x')\n{wrong}\n", tmp_path)
+def test_the_check_of_types_can_fail(tmp_path):
+    wrong = {
+        "model.embed('a.wav', sample_rate='8000')": "arg-type",
+        "model.verify('a.wav')": "call-arg",
+        "score: str = model.similarity('a.wav', 'b.wav')": "assignment",
+        "svtoolkit.train(5)": "arg-type",
+    }
+    found = check_types("\n".join(["import svtoolkit", "model = svtoolkit.load_model('x')", *wrong]), tmp_path)
+    lines = [(int(line), kind) for line, kind in re.findall(r"^snippet\.py:(\d+): error: .*\[(.*)\]$", found, re.M)]
+    assert lines == list(enumerate(wrong.values(), start=3))

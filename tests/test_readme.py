@@ -17,17 +17,19 @@ pytest.importorskip("espeakng_loader", reason="the extra `demo` is not installed
 
 TRAINING = (
     "model.base_width=4 features.num_bins=24 data.crop_frames=50 data.speeds=[1.0] data.num_workers=0 "
-    "trainer.epochs=5 trainer.batch_size=8 trainer.threads=1 validation.speakers=2"
+    "trainer.epochs=2 trainer.batch_size=8 trainer.threads=1 validation.speakers=2"
 )
 CORPUS = "prepare.speakers=9 prepare.utterances_per_speaker=4 prepare.eval_speakers=4"
-SCORING = "score.top_n=3 evaluate.resamples=20"
+RESAMPLES = "evaluate.resamples=20 report.resamples=20"
+SCORING = f"score.top_n=3 {RESAMPLES}"
 REDUCED = {
     "bash recipes/mini/run.sh": f"{CORPUS} {TRAINING} {SCORING} --exp-dir recipes/mini/exp/synthetic --nj 1",
     "bash recipes/mini/run.sh --stage 5 score.top_n=30": (
-        f"{CORPUS} {TRAINING} score.top_n=4 evaluate.resamples=20 --exp-dir recipes/mini/exp/synthetic --nj 1"
+        f"{CORPUS} {TRAINING} score.top_n=4 {RESAMPLES} --exp-dir recipes/mini/exp/synthetic --nj 1"
     ),
     "bash recipes/mini/run.sh --data exp/my_data --exp-dir exp/mine": f"{TRAINING} {SCORING} --nj 1",
     "svt train experiment=mini model.base_width=24": TRAINING,
+    "svt memory": "model=revnet_tiny",
     "bash scripts/test.sh": "--version",
 }
 """Beginning of a command -> what makes it short; the longest beginning that fits counts."""

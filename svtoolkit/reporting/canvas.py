@@ -17,6 +17,7 @@ from typing import Any
 import matplotlib
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.legend import Legend
@@ -142,7 +143,8 @@ def svg_text(figure: Figure) -> str:
     """The figure as an SVG document, transparent; equal figures give equal text, whatever the day."""
     stream = io.StringIO()
     with drawing():
-        figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
+        # savefig would draw a figure twice whose parts are laid out as it is drawn.
+        FigureCanvasSVG(figure).print_svg(stream, metadata={"Date": None, "Creator": None})
     return stream.getvalue()
 
 

@@ -47,13 +47,12 @@ def test_every_combination_is_a_run(speech, tmp_path, multirun):
     importlib.util.find_spec("hydra_plugins.hydra_submitit_launcher") is None,
     reason="hydra-submitit-launcher is not installed",
 )
-def test_a_launcher_makes_jobs_of_them(speech, tmp_path, multirun):
+def test_a_launcher_makes_a_job_of_a_combination(speech, tmp_path, multirun):
     """submitit's local executor: the pickling and the processes of SLURM without SLURM."""
     launcher = ["hydra/launcher=submitit_local", "hydra.launcher.timeout_min=4"]
-    done = multirun(speech, tmp_path, "seed=3,4", "exp_dir=exp/${seed}", *launcher)
+    done = multirun(speech, tmp_path, "seed=3", "exp_dir=exp/${seed}", *launcher)
     assert done.returncode == 0, done.stderr
-    for seed in (3, 4):
-        assert list((tmp_path / "exp" / str(seed) / "checkpoints").glob("state-*.pt"))
+    assert list((tmp_path / "exp" / "3" / "checkpoints").glob("state-*.pt"))
     assert list((tmp_path / "multirun" / ".submitit").iterdir())
 
 

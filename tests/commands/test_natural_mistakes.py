@@ -36,28 +36,28 @@ class Mistake(NamedTuple):
 
 MISTAKES = {
     "verify at another rate": Mistake(
-        ["verify", "{model}", "{tmp}/fast.wav", "{tmp}/fast.wav"], "allow resample=true,", ["resample=true"]
+        ["verify", "{model}", "{made}/fast.wav", "{made}/fast.wav"], "allow resample=true,", ["resample=true"]
     ),
     "verify of two channels": Mistake(
-        ["verify", "{model}", "{tmp}/stereo.wav", "{tmp}/stereo.wav"], "choose one with channel=0 ", ["channel=0"]
+        ["verify", "{model}", "{made}/stereo.wav", "{made}/stereo.wav"], "choose one with channel=0 ", ["channel=0"]
     ),
     "embed at another rate": Mistake(
-        ["embed", "model={model}", "data={tmp}/fast", "out={tmp}/e"], "allow resample=true,", ["resample=true"]
+        ["embed", "model={model}", "data={made}/fast", "out={tmp}/e"], "allow resample=true,", ["resample=true"]
     ),
     "embed of two channels": Mistake(
-        ["embed", "model={model}", "data={tmp}/stereo", "out={tmp}/e"], "choose one with channel=0 ", ["channel=0"]
+        ["embed", "model={model}", "data={made}/stereo", "out={tmp}/e"], "choose one with channel=0 ", ["channel=0"]
     ),
     "train at another rate": Mistake(
-        [*TRAIN, "data.train={tmp}/fast"], "allow data.resample=true,", ["data.resample=true"]
+        [*TRAIN, "data.train={made}/fast"], "allow data.resample=true,", ["data.resample=true"]
     ),
     "train at the rate of all": Mistake(
-        [*TRAIN, "data.train={tmp}/fast"], "set features.sample_rate=16000 ", ["features.sample_rate=16000"]
+        [*TRAIN, "data.train={made}/fast"], "set features.sample_rate=16000 ", ["features.sample_rate=16000"]
     ),
     "train on two channels": Mistake(
-        [*TRAIN, "data.train={tmp}/stereo"], "choose one with data.channel=0 ", ["data.channel=0"]
+        [*TRAIN, "data.train={made}/stereo"], "choose one with data.channel=0 ", ["data.channel=0"]
     ),
     "validate two channels": Mistake(
-        ["validate", "{tmp}/stereo"], "choose one with channel=0 [", ["channel=0"]
+        ["validate", "{made}/stereo"], "choose one with channel=0 [", ["channel=0"]
     ),
     "train with a batch beyond the corpus": Mistake(
         [*TRAINED_ON, "trainer.batch_size=256"], "to trainer.batch_size=8\n", ["trainer.batch_size=8"]
@@ -66,7 +66,7 @@ MISTAKES = {
         [*TRAINED_ON, "optim.lrr=0.1"], "did you mean 'optim.lr'?", instead=[*TRAINED_ON, "optim.lr=0.1"]
     ),
     "train on a parent": Mistake(
-        [*TRAIN, "data.train={tmp}/parent"], "give {tmp}/parent/train\n", ["data.train={tmp}/parent/train"]
+        [*TRAIN, "data.train={made}/parent"], "give {made}/parent/train\n", ["data.train={made}/parent/train"]
     ),
     "train on a table": Mistake(
         [*TRAIN, "data.train={train}/wav.scp"], "give its folder, {train}\n", ["data.train={train}"]
@@ -82,7 +82,7 @@ MISTAKES = {
         [*TRAINED_ON, "init_from={model}", "init_head=keep"], "use init_head=new\n", ["init_head=new"]
     ),
     "noises of one category": Mistake(
-        [*TRAINED_ON, "augment.noise={tmp}/noises"],
+        [*TRAINED_ON, "augment.noise={made}/noises"],
         "set augment.music_weight=0 augment.babble_weight=0\n",
         ["augment.music_weight=0", "augment.babble_weight=0"],
     ),
@@ -98,15 +98,15 @@ MISTAKES = {
         [*SCORED, *COHORT, "top_n=3"], "top_n is for normalisation=as-norm", ["normalisation=as-norm"]
     ),
     "shards of another rate": Mistake(
-        ["shard", "data={tmp}/fast", "out={tmp}/out", "sample_rate=8000"],
+        ["shard", "data={made}/fast", "out={tmp}/out", "sample_rate=8000"],
         "set sample_rate=16000",
         ["sample_rate=16000"],
     ),
     "a conversion of two channels": Mistake(
-        ["convert", "source={tmp}/stereo", "out={tmp}/out"], "choose one with channel=0 ", ["channel=0"]
+        ["convert", "source={made}/stereo", "out={tmp}/out"], "choose one with channel=0 ", ["channel=0"]
     ),
     "shards of two channels": Mistake(
-        ["shard", "data={tmp}/stereo", "out={tmp}/out"], "choose one with channel=0", ["channel=0"]
+        ["shard", "data={made}/stereo", "out={tmp}/out"], "choose one with channel=0", ["channel=0"]
     ),
     "one speaker split off": Mistake(
         ["prepare", "corpus=folders", "source=[{train}/wav]", "out={tmp}/out", "eval_speakers=1"],
@@ -120,21 +120,28 @@ MISTAKES = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def places(tmp_path: Path, train_data: Path, eval_data: Path, model: Path, embeddings: Path) -> dict[str, Path]:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, train_data: Path) -> Path:
     """Data of another rate and of two channels, noises, and a folder of data directories."""
+    folder = tmp_path_factory.mktemp("made")
     for name, rate, channels in (("fast", 2 * RATE, 1), ("stereo", RATE, 2)):
-        data = write_data(tmp_path / name, range(4), 4)
+        data = write_data(folder / name, range(4), 4)
         for path in KaldiDir.read(data).wav_scp.values():
             samples, _ = soundfile.read(path)
             samples = np.repeat(samples, 2) if rate > RATE else samples
             soundfile.write(path, np.stack([samples] * channels, axis=1), rate)
-        shutil.copy(path, tmp_path / f"{name}.wav")
-    shutil.copytree(train_data, tmp_path / "parent" / "train")
-    (tmp_path / "sounds").mkdir()
-    soundfile.write(tmp_path / "sounds" / "hum.wav", voice(1, 1, 1.0), RATE)
-    assert main(["prepare", "corpus=noise", f"source=[{tmp_path}/sounds]", f"out={tmp_path}/noises"]) == 0
-    return {"tmp": tmp_path, "train": train_data, "eval": eval_data, "model": model, "embeddings": embeddings}
+        shutil.copy(path, folder / f"{name}.wav")
+    shutil.copytree(train_data, folder / "parent" / "train")
+    (folder / "sounds").mkdir()
+    soundfile.write(folder / "sounds" / "hum.wav", voice(1, 1, 1.0), RATE)
+    assert main(["prepare", "corpus=noise", f"source=[{folder}/sounds]", f"out={folder}/noises"]) == 0
+    return folder
+
+
+@pytest.fixture
+def places(made, tmp_path, train_data, eval_data, model, embeddings) -> dict[str, Path]:
+    own = {"made": made, "tmp": tmp_path}
+    return own | {"train": train_data, "eval": eval_data, "model": model, "embeddings": embeddings}
 
 
 @pytest.mark.parametrize("name", MISTAKES)
@@ -157,7 +164,7 @@ def test_what_is_said_succeeds(name, places, capsys):
 @pytest.mark.parametrize(
     ("words", "key"),
     [
-        (["verify", "{model}", "{tmp}/fast.wav", "{tmp}/fast.wav", "resample=true"], "device"),
+        (["verify", "{model}", "{made}/fast.wav", "{made}/fast.wav", "resample=true"], "device"),
         (TRAINED_ON, "trainer.device"),
     ],
     ids=["verify", "train"],

@@ -125,6 +125,7 @@ def test_the_commands_that_repeat_it_in_the_order_to_run_them(reported, chain, e
     assert commands[1] in page
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_without_a_run_and_a_model(tmp_path, chain, capsys):
     assert main(["report", "--results", f"{chain}/cosine.json", f"out={tmp_path}/report"]) == 0
     assert capsys.readouterr().out == f"report: {tmp_path}/report/index.html\n"
@@ -143,6 +144,7 @@ def test_results_are_needed(tmp_path, capsys):
     )
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_score_files_of_any_toolkit_are_compared(tmp_path, chain, eval_data):
     """A score file without a record beside it, under names of the user's."""
     folder = tmp_path / "theirs"
@@ -222,6 +224,7 @@ def test_files_that_are_no_results(tmp_path, capsys, content, message):
     assert not (tmp_path / "report").exists()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_trial_list_that_has_changed_is_refused(copied, capsys, tmp_path):
     assert main(["report", *copied.words]) == 0
     shutil.rmtree(tmp_path / "report")
@@ -244,6 +247,7 @@ def test_scores_that_have_changed_are_refused(copied, capsys):
     assert capsys.readouterr().err.startswith(f"error: {scores}: there is no such score file")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_results_with_missing_scores_can_be_reported(copied, tmp_path):
     scores = copied.folder / "cosine"
     scores.write_text("".join(scores.read_text().splitlines(keepends=True)[1:]))

@@ -19,6 +19,8 @@ from svtoolkit.data.kaldi_dir import KaldiDir, Segment
 from svtoolkit.data.validation import validate
 from svtoolkit.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("forked_workers")  # test_conversion_interrupted has spawned ones
+
 
 @pytest.fixture
 def source(tmp_path) -> Path:

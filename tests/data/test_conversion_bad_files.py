@@ -14,6 +14,8 @@ from svtoolkit.data.conversion import convert_corpus
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("forked_workers")  # test_conversion_interrupted has spawned ones
+
 HEADER = "utterance\tfile\treason\n"
 
 

@@ -32,6 +32,7 @@ def source(tmp_path) -> Path:
     return write_source(tmp_path / "source")
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_what_is_there_is_not_made_again(source, tmp_path):
     convert_corpus(source, tmp_path / "out")
     first = contents(tmp_path / "out")
@@ -166,6 +167,7 @@ def test_a_disk_that_takes_no_more_tells_so_from_any_process(source, tmp_path):
     assert "File too large; what is finished is kept: free some disk, or see what limits the size of files" in errors
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_process_that_dies_is_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(conversion, "BATCH", 1)
     source = write_source(tmp_path / "source", utterances=20)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ import soundfile
 import torch
 import yaml
 from feature_material import BINS, content_of, write_features_of
+from killed_rename import run_and_kill
 from speech_material import write_speech
 
 from svtoolkit.audio.files import read_audio
@@ -86,6 +84,7 @@ def test_tables_and_settings(speech, written):
     }  # fmt: skip
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_bytes_depend_neither_on_processes_nor_on_threads(speech, written, tmp_path):
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -101,24 +100,15 @@ def test_bytes_depend_neither_on_processes_nor_on_threads(speech, written, tmp_p
     assert done.size == sum(path.stat().st_size for path in written.glob("*.ark"))
 
 
+def write_archives_of_seven(speech: Path, out: Path) -> None:
+    write_features_of(speech, out, per_archive=PER_ARCHIVE)
+
+
 @pytest.mark.parametrize("moment", ["before the name", "after the name", "amid the tables"])
 def test_killed_and_continued(speech, written, tmp_path, moment):
     """Renames: the claim, then archive and record of each, then the tables."""
     number, after = {"before the name": (6, False), "after the name": (6, True), "amid the tables": (18, True)}[moment]
-    script = tmp_path / "program.py"
-    script.write_text(
-        textwrap.dedent(f"""
-        import sys
-        sys.path.insert(0, {str(Path(__file__).parents[1] / "material")!r})
-        from feature_material import write_features_of
-        from killed_rename import kill_at_rename
-
-        kill_at_rename({number}, after={after})
-        write_features_of({str(speech)!r}, {str(tmp_path / "out")!r}, per_archive={PER_ARCHIVE})
-    """)
-    )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert run_and_kill(write_archives_of_seven, number, speech, tmp_path / "out", after=after) == -signal.SIGKILL
     out = tmp_path / "out"
     left, whole = content_of(out), content_of(written)
     archives = [name for name in left if name.endswith(".ark")]

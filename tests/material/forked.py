@@ -18,6 +18,8 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
         "svtoolkit.commands.train",
+        "svtoolkit.training.experiment",
+        "svtoolkit.models.resnet",
         "torch._dynamo",
         "torch.distributed.fsdp",
         "torch.utils.tensorboard",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 
 import svtoolkit.system.atomic
 
@@ -21,3 +22,19 @@ def kill_at_rename(number: int, *, after: bool) -> None:
         plain(source, target)
 
     svtoolkit.system.atomic.os.replace = replace
+
+
+def run_and_kill(work: Callable[..., object], number: int, *arguments: object, after: bool) -> int | None:
+    """Call ``work(*arguments)`` in a process that is killed so; returns its exit status, -SIGKILL where it was."""
+    from forked import CONTEXT, make_ready
+
+    make_ready()
+    process = CONTEXT.Process(target=_work_until, args=(work, number, arguments, after))
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def _work_until(work: Callable[..., object], number: int, arguments: tuple[object, ...], after: bool) -> None:
+    kill_at_rename(number, after=after)
+    work(*arguments)

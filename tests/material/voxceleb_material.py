@@ -22,11 +22,12 @@ VOX2_TEST = "id00017"
 VOX1_DEV = ("id10001", "id10002")
 VOX1_TEST = ("id10270", "id10271", "id10272")
 VIDEOS = ("-21Uxsk56VD", "2DLq_Kkc1r8")
+ONE_LIST = "one's list"
 LISTS = {"veri_mini.txt": VOX1_TEST, "all_mini.txt": VOX1_DEV + VOX1_TEST}
 
 
 def write_corpora(folder: Path) -> None:
-    """vox1, vox2, musan, rirs and trials in a folder."""
+    """vox1, vox2, musan, rirs and trials in a folder, and the shorter of the two lists alone."""
     for number, speaker in enumerate(VOX2_DEV):
         for path, samples in _speech(folder / "vox2" / "dev" / "aac" / speaker, number, 4):
             write_m4a(path.with_suffix(".m4a"), samples)
@@ -40,6 +41,8 @@ def write_corpora(folder: Path) -> None:
     (folder / "trials").mkdir()
     for name, speakers in LISTS.items():
         (folder / "trials" / name).write_text("".join(f"{line}\n" for line in _trials(speakers)))
+    (folder / ONE_LIST).mkdir()
+    shutil.copy(folder / "trials" / "veri_mini.txt", folder / ONE_LIST)
 
 
 def _speech(folder: Path, voice: int, utterances: int) -> list[tuple[Path, np.ndarray]]:
@@ -106,7 +109,4 @@ def recipe(corpora: Path | None, *arguments: object, check: bool = True) -> subp
 
 def one_list(corpora: Path) -> list[str]:
     """Options: the shorter of the two lists alone."""
-    folder = corpora / "one's list"
-    folder.mkdir(exist_ok=True)
-    shutil.copy(corpora / "trials" / "veri_mini.txt", folder)
-    return ["--trials", str(folder), "--other-trials"]
+    return ["--trials", str(corpora / ONE_LIST), "--other-trials"]

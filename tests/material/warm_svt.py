@@ -33,7 +33,9 @@ from typing import Any
 PRELOADED = (
     "svtoolkit.cli svtoolkit.composition hydra omegaconf yaml torch._dynamo torch.utils.tensorboard soundfile soxr "
     "matplotlib.figure matplotlib.backends.backend_svg matplotlib.backends.backend_agg scipy.optimize kaldiio "
-    "torch.utils.flop_counter espeakng_loader av warm_composition"
+    "torch.utils.flop_counter espeakng_loader av warm_composition svtoolkit.training.experiment "
+    "svtoolkit.models.resnet svtoolkit.reporting.figures svtoolkit.reporting.learning_curves matplotlib.style "
+    "svtoolkit.corpora.synthetic.corpus"
 ).split()
 
 # The shell reads the second line as nothing to do and the third; Python takes lines two to four for a string. A
@@ -86,17 +88,9 @@ def start(folder: Path) -> Path:
     return program
 
 
-_IN_BASH = "BASH_FUNC_svt%%"
-
-
 def in_bash(program: Path) -> dict[str, str]:
     """What the environment of a shell script needs for its `svt` to be this one, whatever PATH says."""
-    return {_IN_BASH: f"() {{ '{program}' \"$@\"\n}}"}
-
-
-def without_warm_svt(environment: dict[str, str]) -> dict[str, str]:
-    """The same environment, in which `svt` is the installed program: for tests of processes that are stopped."""
-    return {name: value for name, value in environment.items() if name != _IN_BASH}
+    return {"BASH_FUNC_svt%%": f"() {{ '{program}' \"$@\"\n}}"}
 
 
 def _serve(address: str, run: int) -> None:

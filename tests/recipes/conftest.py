@@ -1,4 +1,4 @@
-"""Recipes call an `svt` that starts at once; a test of signals takes it out of the environment again."""
+"""Recipes call an `svt` that starts at once, and share what takes long to make."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from made_once import made_once
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -16,3 +17,12 @@ def recipes_call_the_warm_program(warm_svt: Path) -> Iterator[None]:
         for name, value in in_bash(warm_svt).items():
             patch.setenv(name, value)
         yield
+
+
+@pytest.fixture(scope="session")
+def corpora(shared_folder: Path) -> Path:
+    """The miniature corpora of VoxCeleb's recipe, in a path with a space; not to be changed."""
+    pytest.importorskip("av", reason="PyAV (extra voxceleb) is not installed")
+    from voxceleb_material import write_corpora
+
+    return made_once(shared_folder, "vox celeb", write_corpora)

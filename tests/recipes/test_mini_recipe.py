@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import filelock
 import pytest
+from made_once import made_once
 from paths import ROOT
-from warm_svt import without_warm_svt
 
 pytest.importorskip("espeakng_loader", reason="the extra `demo` is not installed: pip install espeakng-loader")
 
@@ -22,8 +24,14 @@ TINY_CORPUS = ["prepare.speakers=9", "prepare.utterances_per_speaker=4", "prepar
 TINY_TRAINING = [
     "model.base_width=4", "features.num_bins=24", "data.crop_frames=50", "data.speeds=[1.0,1.1]", "data.num_workers=0",
     "trainer.epochs=2", "trainer.batch_size=8", "trainer.threads=1", "validation.speakers=2",
-    "score.top_n=3", "evaluate.resamples=20",
+    "score.top_n=3", "evaluate.resamples=20", "report.resamples=20",
 ]  # fmt: skip
+
+
+def one_epoch(*without: str) -> list[str]:
+    """TINY_TRAINING for an epoch, and without some keys."""
+    words = [word for word in TINY_TRAINING if word.partition("=")[0] not in {"trainer.epochs", *without}]
+    return [*words, "trainer.epochs=1"]
 
 
 def environment() -> dict[str, str]:
@@ -45,11 +53,20 @@ def recipe(*arguments: object, check: bool = True) -> subprocess.CompletedProces
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The experiment's folder after all six stages, in a path with a space."""
-    exp_dir = tmp_path_factory.mktemp("mini recipe") / "exp"
-    recipe("--exp-dir", exp_dir, *TINY_CORPUS, *TINY_TRAINING)
-    return exp_dir
+def made(shared_folder: Path) -> Path:
+    """The experiment's folder after all six stages, in a path with a space; not to be changed."""
+
+    def make(folder: Path) -> None:
+        recipe("--exp-dir", folder, *TINY_CORPUS, *TINY_TRAINING)
+
+    return made_once(shared_folder, "mini recipe", make)
+
+
+@pytest.fixture
+def finished(made: Path) -> Iterator[Path]:
+    """The same folder, of which scores and report may be made again: no other test looks at it meanwhile."""
+    with filelock.FileLock(made.with_suffix(".in_use")):
+        yield made
 
 
 def test_every_stage_leaves_what_it_promises(finished: Path) -> None:
@@ -76,15 +93,16 @@ def test_a_second_run_skips_everything_and_a_changed_option_runs_what_depends_on
     assert "=== stage 6: report" in changed
 
 
-def test_with_features_no_audio_is_read_after_the_first_stage(tmp_path: Path) -> None:
+def test_with_features_no_audio_is_read_after_the_first_stage(made: Path, tmp_path: Path) -> None:
     exp_dir = tmp_path / "exp"
-    training = [word for word in TINY_TRAINING if not word.startswith("data.speeds")]
-    options = ["--features", "--exp-dir", exp_dir, *TINY_CORPUS, *training, "features.format=float16"]
+    shutil.copytree(made / "data", exp_dir / "data")  # what is synthesised already is kept
+    options = ["--features", "--exp-dir", exp_dir, *TINY_CORPUS, *one_epoch("data.speeds"), "features.format=float16"]
     recipe(*options, "--stop-stage", 1)
     for part, speakers in (("train", 5), ("eval", 4)):
         assert "format: float16" in (exp_dir / "features" / part / "features.yaml").read_text()
         assert len((exp_dir / "features" / part / "feats.scp").read_text().splitlines()) == speakers * 4
     audio = [Path(line.partition(" ")[2]) for line in (exp_dir / "data" / "train" / "wav.scp").read_text().splitlines()]
+    assert all(path.is_relative_to(exp_dir) for path in audio)
     for path in audio:
         path.unlink()
     done = recipe(*options)
@@ -107,18 +125,19 @@ def test_a_lost_output_is_noticed_by_the_stage_that_needs_it(finished: Path, tmp
     assert not (exp_dir / ".stages" / "5").exists()
 
 
-def test_training_stopped_by_ctrl_c_goes_on(finished: Path, tmp_path: Path) -> None:
+def test_training_stopped_by_ctrl_c_goes_on(made: Path, tmp_path: Path) -> None:
     exp_dir = tmp_path / "exp"
-    shutil.copytree(finished / "data", exp_dir / "data")
-    options = ["--exp-dir", str(exp_dir), "--stage", "2", "--stop-stage", "3", *TINY_TRAINING, "trainer.epochs=20"]
+    shutil.copytree(made / "data", exp_dir / "data")
+    options = ["--exp-dir", str(exp_dir), "--stage", "2", "--stop-stage", "3", *TINY_TRAINING, "trainer.epochs=10"]
     options += ["trainer.log_steps=1"]
     running = subprocess.Popen(
         ["bash", str(RUN), *options],
-        env=without_warm_svt(environment()),
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        preexec_fn=heed_ctrl_c,
     )
     history = exp_dir / "logs" / "history.jsonl"
     wait_until(lambda: history.is_file() and len(history.read_text().splitlines()) > 3, running)
@@ -133,20 +152,30 @@ def test_training_stopped_by_ctrl_c_goes_on(finished: Path, tmp_path: Path) -> N
     assert (exp_dir / "model" / "model.safetensors").is_file()
 
 
+def heed_ctrl_c() -> None:
+    """As in a terminal, also where the tests run in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def wait_until(condition, process: subprocess.Popen[str], seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert process.poll() is None, process.communicate()[0][-3000:]
         assert time.monotonic() < end, "nothing was trained"
-        time.sleep(0.05)
+        time.sleep(0.01)
 
 
-def test_two_corpora_are_joined_for_training_and_evaluated_one_by_one(finished: Path, tmp_path: Path) -> None:
+def test_two_corpora_are_joined_for_training_and_evaluated_one_by_one(made: Path, tmp_path: Path) -> None:
     for name, prefix in (("first", "syn00[12367]"), ("second", "syn00[4589]")):
-        copy_speakers(finished / "data", tmp_path / name, prefix, tmp_path)
+        copy_speakers(made / "data", tmp_path / name, prefix, tmp_path)
     exp_dir = tmp_path / "exp"
     options = ["--data", tmp_path / "first", "--data", tmp_path / "second", f"data.root={tmp_path}"]
-    recipe("--exp-dir", exp_dir, *options, *TINY_TRAINING, "trainer.batch_size=4", "validation.speakers=0")
+    training = [
+        *one_epoch("trainer.batch_size", "validation.speakers"),
+        "trainer.batch_size=4",
+        "validation.speakers=0",
+    ]
+    recipe("--exp-dir", exp_dir, *options, *training)
     assert len((exp_dir / "data" / "train" / "spk2utt").read_text().splitlines()) == 5
     results = json.loads((exp_dir / "report" / "result.json").read_text())["results"]
     assert [row["evaluation"] for row in results] == ["eval_first"] * 2 + ["eval_second"] * 2
@@ -198,10 +227,10 @@ def test_bad_options_are_refused_in_a_sentence(arguments: list[str], message: st
     [("optim.lrr=0.1", "did you mean 'optim.lr'?"), ("experiment=mimi", "did you mean 'mini'?")],
 )
 def test_an_unknown_word_ends_the_recipe_at_the_stage_that_got_it(
-    override: str, hint: str, finished: Path, tmp_path: Path
+    override: str, hint: str, made: Path, tmp_path: Path
 ) -> None:
     exp_dir = tmp_path / "exp"
-    shutil.copytree(finished / "data", exp_dir / "data")
+    shutil.copytree(made / "data", exp_dir / "data")
     failed = recipe("--exp-dir", exp_dir, "--stage", 2, override, check=False)
     assert failed.returncode != 0
     assert hint in failed.stderr

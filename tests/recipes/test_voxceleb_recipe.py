@@ -8,52 +8,56 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import filelock
 import pytest
 import soundfile
-from voxceleb_material import ROOT, VOX2_DEV, command, environment, one_list, recipe, write_corpora
-from warm_svt import without_warm_svt
+from made_once import made_once
+from voxceleb_material import ROOT, VOX2_DEV, command, environment, one_list, recipe
 
 pytest.importorskip("av", reason="PyAV (extra voxceleb) is not installed")
 
 TINY = [
     "model=resnet10", "model.base_width=4", "model.embedding_dim=16", "features.num_bins=24", "data.crop_frames=40",
-    "data.num_workers=0", "data.speeds=[1.0,1.1]", "optim.lr=0.05", "trainer.epochs=3", "trainer.batch_size=8",
+    "data.num_workers=0", "data.speeds=[1.0,1.1]", "optim.lr=0.05", "trainer.epochs=2", "trainer.batch_size=8",
     "trainer.micro_batch=4", "trainer.threads=1", "trainer.device=cpu",
     "validation.speakers=2", "average.num=2", "embed.threads=1", "score.top_n=3", "evaluate.resamples=20",
+    "report.resamples=20",
 ]  # fmt: skip
 TINY_LM = [
     "lm.data.crop_frames=60", "lm.trainer.epochs=2", "lm.trainer.batch_size=8", "lm.trainer.micro_batch=4",
     "lm.average.num=2",
 ]  # fmt: skip
+ONE_EPOCH = ["trainer.epochs=1", "average.num=1", "lm.trainer.epochs=1", "lm.average.num=1"]
 MODELS = ("model/model.safetensors", "lm/model/model.safetensors")
 
 
 @pytest.fixture(scope="module")
-def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """In a path with a space; not to be changed."""
-    folder = tmp_path_factory.mktemp("vox celeb") / "corpora"
-    write_corpora(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def finished(corpora: Path) -> Path:
+def finished(corpora: Path, shared_folder: Path) -> Path:
     """The folder of data/ and of the finished experiment exp/, made from files by one process."""
-    folder = corpora.parent
-    options = ["--data-dir", folder / "data", "--exp-dir", folder / "exp", *one_list(corpora)]
-    recipe(corpora, *options, *TINY, *TINY_LM)
-    return folder
+
+    def make(folder: Path) -> None:
+        options = ["--data-dir", folder / "data", "--exp-dir", folder / "exp", *one_list(corpora)]
+        recipe(corpora, *options, *TINY, *TINY_LM)
+
+    return made_once(shared_folder, "finished vox celeb", make)
+
+
+@pytest.fixture
+def untouched(finished: Path) -> Iterator[Path]:
+    """The same folder, whose experiment no other test changes meanwhile."""
+    with filelock.FileLock(finished.with_suffix(".in_use")):
+        yield finished
 
 
 def lines(path: Path) -> list[str]:
     return path.read_text().splitlines()
 
 
-def test_every_stage_leaves_what_it_promises(finished: Path) -> None:
-    data, exp_dir = finished / "data", finished / "exp"
+def test_every_stage_leaves_what_it_promises(untouched: Path) -> None:
+    data, exp_dir = untouched / "data", untouched / "exp"
     assert len(lines(data / "files" / "vox2" / "utt2dur")) == len(VOX2_DEV) * 4  # the test part is left out
     audio = [Path(line.partition(" ")[2]) for line in lines(data / "files" / "vox2" / "wav.scp")]
     assert {soundfile.info(path).format for path in audio} == {"FLAC"}
@@ -88,18 +92,19 @@ def test_the_fine_tuning_goes_on_with_network_and_head(finished: Path) -> None:
     assert "head: its own, the classes of speed 1" in (finished / "exp" / "lm" / "logs" / "train.log").read_text()
 
 
-def test_a_second_run_skips_everything_and_another_experiment_the_data(finished: Path, corpora: Path) -> None:
-    options = ["--data-dir", finished / "data", *one_list(corpora), *TINY, *TINY_LM]
-    again = recipe(corpora, "--exp-dir", finished / "exp", *options).stdout
+def test_a_second_run_skips_everything_and_another_experiment_the_data(untouched: Path, corpora: Path) -> None:
+    options = ["--data-dir", untouched / "data", *one_list(corpora), *TINY, *TINY_LM]
+    again = recipe(corpora, "--exp-dir", untouched / "exp", *options).stdout
     assert [f"stage {number}: nothing has changed" in again for number in range(1, 9)] == [True] * 8
-    other = recipe(corpora, "--exp-dir", finished / "other", "--stop-stage", 2, *options).stdout
+    other = recipe(corpora, "--exp-dir", untouched / "other", "--stop-stage", 2, *options).stdout
     assert [f"stage {number}: nothing has changed" in other for number in (1, 2)] == [True] * 2
 
 
 def test_with_features_both_networks_train_and_embed_from_them(finished: Path, corpora: Path) -> None:
     data, exp_dir = finished / "data", finished / "on features"
-    training = [word for word in TINY if not word.startswith("data.speeds")]
-    options = ["--features", "--data-dir", data, "--exp-dir", exp_dir, *one_list(corpora), *training, *TINY_LM]
+    longer = {word.partition("=")[0] for word in ONE_EPOCH}
+    training = [word for word in [*TINY, *TINY_LM] if word.partition("=")[0] not in {"data.speeds", *longer}]
+    options = ["--features", "--data-dir", data, "--exp-dir", exp_dir, *one_list(corpora), *training, *ONE_EPOCH]
     made = recipe(corpora, *options, "--stop-stage", 6).stdout
     assert [f"stage {number}: nothing has changed" in made for number in (1, 2)] == [True] * 2
     assert made.count("crops are stretches of stored features (float32): no audio is read") == 2
@@ -117,12 +122,12 @@ def test_with_features_both_networks_train_and_embed_from_them(finished: Path, c
     assert "stage 6: nothing has changed" in again
 
 
-def test_a_lost_embedding_is_made_again_alone(finished: Path, corpora: Path) -> None:
-    exp_dir = finished / "exp"
+def test_a_lost_embedding_is_made_again_alone(untouched: Path, corpora: Path) -> None:
+    exp_dir = untouched / "exp"
     (exp_dir / ".stages" / "6").unlink()
     (exp_dir / "lm" / "embeddings" / "vox1.scp").unlink()
     before = (exp_dir / "embeddings" / "vox2.ark").stat().st_mtime_ns
-    options = ["--data-dir", finished / "data", "--exp-dir", exp_dir, *one_list(corpora), *TINY, *TINY_LM]
+    options = ["--data-dir", untouched / "data", "--exp-dir", exp_dir, *one_list(corpora), *TINY, *TINY_LM]
     made = recipe(corpora, *options, "--stop-stage", 6).stdout
     assert made.count("embeddings -> ") == 1
     assert "lm/embeddings/vox1.scp" in made
@@ -148,7 +153,7 @@ def kill_once_there(corpora: Path, options: list[object], there: Callable[[], bo
     """SIGKILL to the recipe and all that it started, as soon as a condition holds."""
     running = subprocess.Popen(
         command(corpora, *options),
-        env=without_warm_svt(environment()),
+        env=environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -163,15 +168,15 @@ def kill_once_there(corpora: Path, options: list[object], there: Callable[[], bo
     running.communicate()
 
 
-def test_a_fine_tuning_of_other_weights_is_refused(finished: Path, corpora: Path) -> None:
-    exp_dir = finished / "exp"
+def test_a_fine_tuning_of_other_weights_is_refused(untouched: Path, corpora: Path) -> None:
+    exp_dir = untouched / "exp"
     begun = exp_dir / "lm" / "begun_with"
     content = begun.read_text()
     begun.write_text("0123\n")
     mark = exp_dir / ".stages" / "5"
     kept = mark.read_text()
     mark.unlink()
-    options = ["--data-dir", finished / "data", "--exp-dir", exp_dir, "--stage", 5, "--stop-stage", 5, *TINY, *TINY_LM]
+    options = ["--data-dir", untouched / "data", "--exp-dir", exp_dir, "--stage", 5, "--stop-stage", 5, *TINY, *TINY_LM]
     failed = recipe(corpora, *options, check=False)
     begun.write_text(content)
     mark.write_text(kept)

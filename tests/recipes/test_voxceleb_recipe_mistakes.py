@@ -9,17 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from m4a_material import write_m4a
-from voxceleb_material import RUN, VIDEOS, VOX1_TEST, VOX2_DEV, one_list, recipe, write_corpora
+from voxceleb_material import RUN, VIDEOS, VOX1_TEST, VOX2_DEV, one_list, recipe
 
 pytest.importorskip("av", reason="PyAV (extra voxceleb) is not installed")
-
-
-@pytest.fixture(scope="module")
-def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """In a path with a space; not to be changed."""
-    folder = tmp_path_factory.mktemp("vox celeb") / "corpora"
-    write_corpora(folder)
-    return folder
 
 
 @pytest.mark.parametrize(

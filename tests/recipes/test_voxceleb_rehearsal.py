@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from archive_material import tree, write_archives
-from voxceleb_material import VOX1_DEV, VOX1_TEST, VOX2_DEV, recipe, write_corpora
+from voxceleb_material import VOX1_DEV, VOX1_TEST, VOX2_DEV, recipe
 
 from svtoolkit.corpora.rehearsal import choose_speakers
 
@@ -17,17 +17,17 @@ pytest.importorskip("av", reason="PyAV (extra voxceleb) is not installed")
 TINY = [
     "archives.check=false", "model=resnet10", "model.base_width=4", "model.embedding_dim=16", "features.num_bins=24",
     "data.crop_frames=40", "data.num_workers=0", "trainer.batch_size=8", "trainer.threads=1", "trainer.device=cpu",
-    "embed.threads=1", "evaluate.resamples=20", "lm.data.crop_frames=60", "lm.trainer.batch_size=4",
+    "embed.threads=1", "evaluate.resamples=20", "report.resamples=20", "lm.data.crop_frames=60",
+    "lm.trainer.batch_size=4",
 ]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """In a path with a space: corpora/ and archives/ with their lists."""
+def folder(corpora: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """In a path with a space: archives/ of the corpora with their lists."""
     folder = tmp_path_factory.mktemp("vox celeb")
-    write_corpora(folder / "corpora")
-    write_archives(folder / "corpora", folder / "archives")
-    for path in (folder / "corpora" / "trials").iterdir():
+    write_archives(corpora, folder / "archives")
+    for path in (corpora / "trials").iterdir():
         (folder / "archives" / path.name).write_bytes(path.read_bytes())
     return folder
 
@@ -36,13 +36,13 @@ def lines(path: Path) -> list[str]:
     return path.read_text().splitlines()
 
 
-def test_all_stages_from_the_archives_on_four_speakers(folder: Path) -> None:
+def test_all_stages_from_the_archives_on_four_speakers(folder: Path, corpora: Path) -> None:
     archives, exp_dir = folder / "archives", folder / "exp"
     words = ["--archives", archives, "--data-dir", folder / "data", "--exp-dir", exp_dir, "--limit-speakers", 4]
     first = recipe(None, *words, "--other-trials", *TINY)
     data = folder / "data" / "of-4-speakers"
     assert "=== stage 0: check and unpack the archives" in first.stdout
-    assert tree(folder / "data" / "corpora" / "musan" / "musan") == tree(folder / "corpora" / "musan")
+    assert tree(folder / "data" / "corpora" / "musan" / "musan") == tree(corpora / "musan")
     chosen = choose_speakers(VOX2_DEV, 4)
     assert sorted({line.split()[1] for line in lines(data / "files" / "vox2" / "utt2spk")}) == chosen
     unpacked = folder / "data" / "corpora" / "vox2" / "dev" / "aac"
@@ -74,18 +74,18 @@ def test_all_stages_from_the_archives_on_four_speakers(folder: Path) -> None:
     assert "8 utterances, 0.00 h; 2 speakers x 1 speeds = 2 classes, 2 more held out for validation" in stored
 
 
-def test_the_whole_after_a_rehearsal_unpacks_what_is_missing(folder: Path, tmp_path: Path) -> None:
+def test_the_whole_after_a_rehearsal_unpacks_what_is_missing(folder: Path, corpora: Path, tmp_path: Path) -> None:
     words = ["--archives", folder / "archives", "--data-dir", tmp_path / "data", "--exp-dir", tmp_path / "exp"]
-    words += ["--other-trials", *TINY, "--musan", folder / "corpora" / "musan"]
-    words += ["--rirs", folder / "corpora" / "RIRS_NOISES"]
+    words += ["--other-trials", *TINY, "--musan", corpora / "musan"]
+    words += ["--rirs", corpora / "RIRS_NOISES"]
     recipe(None, *words, "--limit-speakers", 5, "--stop-stage", 0)
-    corpora = tmp_path / "data" / "corpora"
-    assert len(list((corpora / "vox2" / "dev" / "aac").iterdir())) == 5
-    before = {path: path.stat().st_mtime_ns for path in corpora.rglob("*.m4a")}
+    unpacked = tmp_path / "data" / "corpora"
+    assert len(list((unpacked / "vox2" / "dev" / "aac").iterdir())) == 5
+    before = {path: path.stat().st_mtime_ns for path in unpacked.rglob("*.m4a")}
     recipe(None, *words, "--stop-stage", 1)
-    assert len(list((corpora / "vox2" / "dev" / "aac").iterdir())) == len(VOX2_DEV)
+    assert len(list((unpacked / "vox2" / "dev" / "aac").iterdir())) == len(VOX2_DEV)
     assert before.items() <= {path: path.stat().st_mtime_ns for path in before}.items()
-    assert not (corpora / "musan").exists(), "it was given"
+    assert not (unpacked / "musan").exists(), "it was given"
     assert len(lines(tmp_path / "data" / "vox2" / "utt2spk")) == 4 * len(VOX2_DEV)
     assert len(lines(tmp_path / "data" / "vox1" / "trials_all_mini")) == 190
 

@@ -12,7 +12,7 @@ from command_material import said
 
 from svtoolkit.cli import main
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("undrawn")]
 
 
 @pytest.fixture

@@ -150,6 +150,7 @@ def test_page_shows_every_number_in_its_form(page):
     assert "commands" not in page.cells
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_network_and_data_are_named_at_the_top(page, tmp_path):
     top = page.text.partition("Results")[0]
     for shown in (
@@ -170,6 +171,7 @@ def test_a_cell_says_what_it_is_of_where_rows_are_blocks(page):
     assert named[:11] == page.cells[:11]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_several_networks_have_a_column(tmp_path):
     scored = draw_scores(60)
     results = [
@@ -188,6 +190,7 @@ PAIR = {
 }  # fmt: skip
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_pairs_of_systems_have_a_verdict(tmp_path):
     scored = draw_scores(60)
     results = [make_result(scored, "eval", name, label=name) for name in "ab"]
@@ -210,6 +213,7 @@ def test_pairs_of_systems_have_a_verdict(tmp_path):
     assert json.loads((tmp_path / "result.json").read_text())["comparisons"] == [group]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_page_says_what_is_chance(tmp_path, page):
     assert "chance" not in page.text
     scored = draw_scores(400, distance=0.0)
@@ -306,6 +310,7 @@ def test_a_value_that_was_not_handed_over_is_an_error():
         page_template().render()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_without_history_config_and_facts_says_so(tmp_path):
     scored = draw_scores(60)
     result = {key: make_result(scored)[key] for key in ("evaluation", "scores", "eer", "eer_threshold")}
@@ -318,6 +323,7 @@ def test_a_report_without_history_config_and_facts_says_so(tmp_path):
     assert not list(tmp_path.glob("curve-*"))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_systems_that_differ_only_in_signs_get_files_of_their_own(tmp_path):
     scored = draw_scores(60)
     results = [make_result(scored, "eval", name) for name in ("a/b", "a b", "A-B")]
@@ -326,6 +332,7 @@ def test_systems_that_differ_only_in_signs_get_files_of_their_own(tmp_path):
     assert names == ["scores-eval-A-B-3.svg", "scores-eval-a-b-2.svg", "scores-eval-a-b.svg"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_different_trial_lists_of_one_evaluation_are_pointed_out(tmp_path):
     scored = draw_scores(60)
     results = [make_result(scored, "eval", "a"), make_result(scored, "eval", "b", trials_sha256="00" * 32)]

@@ -118,6 +118,7 @@ def is_running(process: int) -> bool:
         return False
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_killed_worker_is_a_sentence(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "make_shard", _die)
     with pytest.raises(UserError, match=r"out: a worker process was killed, probably because memory ran out"):
@@ -254,6 +255,7 @@ def test_a_full_disk(corpus, uninterrupted, tmp_path, monkeypatch, number):
     assert read_shards(out) == uninterrupted
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_disk_that_fills_up_under_a_worker(corpus, uninterrupted, tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "make_shard", _find_no_room)
     with pytest.raises(UserError, match=r"a\.tar: No space left on device; what is finished is kept: free some disk"):

@@ -25,6 +25,8 @@ from svtoolkit.data.tables import read_table
 from svtoolkit.data.utt2spk import invert, read_utt2spk
 from svtoolkit.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("forked_workers")  # test_shard_resume has spawned ones
+
 PER_SHARD = 5  # of 12 utterances: 3 shards
 
 
