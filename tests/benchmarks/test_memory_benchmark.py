@@ -105,7 +105,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the benchmark writes of two tiny networks, in two calls."""
     path = tmp_path_factory.mktemp("memory") / "results" / "memory.json"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory_ledger, "BREAKDOWNS", {"resnet10": [(STORE, "sgd", 4)]})
+        patch.setattr(memory_ledger, "BREAKDOWNS", {"resnet10": [(STORE, "sgd", memory_ledger.LARGE_BATCH)]})
+        patch.setattr(memory_ledger, "UTTERANCES", memory_ledger.LARGE_BATCH)  # fake tensors of a size are made once
         base = ["--output", str(path), "--rounds", "1", "--frames", "16"]
         assert memory.main([*base, "--networks", "revnet_tiny", "--parts", "ledger,timeline,step_time"]) == 0
         assert memory.main([*base, "--networks", "resnet10"]) == 0

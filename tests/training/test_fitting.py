@@ -13,6 +13,8 @@ from tiny_runs import assert_same_run, tiny_config
 
 from svtoolkit.distributed.world import ALONE
 from svtoolkit.errors import UserError
+from svtoolkit.memory.step_report import FORWARD, KINDS, PHASES, MemoryReport
+from svtoolkit.planning.memory_prediction import StepMemory
 from svtoolkit.runs.exp_dir import CHECKPOINTS
 from svtoolkit.runs.full_state import load_latest_state
 from svtoolkit.runs.history import History
@@ -27,6 +29,16 @@ from svtoolkit.training.loop import TrainingLoop
 def predictions_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same configurations are predicted by many tests here."""
     monkeypatch.setattr(fitting, "predict_memory", predict_once)
+
+
+@pytest.fixture
+def predicted_mib(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every step needs a MiB: of tests that look at what is named, not at what it needs."""
+    nothing = dict.fromkeys(KINDS, 0)
+    report = MemoryReport(2**20, FORWARD, nothing, nothing, 0, dict.fromkeys(PHASES, 2**20), [])
+    monkeypatch.setattr(
+        fitting, "predict_memory", lambda step, growth: StepMemory(step.batch_size, "store", report, None)
+    )
 
 
 def gpu_for(crops: int) -> tuple[Callable[[int], None], list[int]]:
@@ -59,7 +71,7 @@ def test_half_is_tried_once_and_said(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("micro_batch", "says", "tries"), [(8, "neither 8 nor 4 crops", [8, 4]), (7, "not 7 crops", [7])]
 )
-def test_no_more_than_half_is_tried(tmp_path, micro_batch, says, tries):
+def test_no_more_than_half_is_tried(tmp_path, predicted_mib, micro_batch, says, tries):
     attempt, tried = gpu_for(3)
     with pytest.raises(UserError, match=rf"resnet10: {says} of 40 frames fit into the 4\.0 GiB of the GPU; each of"):
         fit_micro_batch(tiny_config(tmp_path, tmp_path), micro_batch, 18, ALONE, attempt, 4 * GIB)
@@ -86,13 +98,13 @@ def test_the_refusal_names_what_is_predicted_to_fit(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("optim", ["sgd", "adamw", "sgd_8bit", "adamw_8bit"])
-def test_only_what_is_not_set_yet_is_named(tmp_path: Path, optim):
+def test_only_what_is_not_set_yet_is_named(tmp_path: Path, predicted_mib, optim):
     config = tiny_config(tmp_path, tmp_path, optim=optim, trainer__precision="bf16")
     names = [words for words, _ in suggestions(config, 1, 18)]
     assert names == ([f"optim={optim}_8bit"] if "8bit" not in optim else [])
 
 
-def test_a_gpu_without_bf16_is_advised_fp16(tmp_path, monkeypatch):
+def test_a_gpu_without_bf16_is_advised_fp16(tmp_path, predicted_mib, monkeypatch):
     monkeypatch.setattr(fitting, "half_precision", lambda device: "fp16")
     assert "trainer.precision=fp16" in dict(suggestions(tiny_config(tmp_path, tmp_path), 1, 18))
 
@@ -137,7 +149,7 @@ def test_a_run_whose_batch_was_halved_is_the_run_with_half_the_micro_batch(speec
     assert_same_run(tmp_path / "halved", tmp_path / "asked")
 
 
-def test_memory_that_runs_out_later_is_no_traceback(speech, tmp_path, monkeypatch):
+def test_memory_that_runs_out_later_is_no_traceback(speech, tmp_path, predicted_mib, monkeypatch):
     """In the middle of an epoch, as where another program begins to use the GPU."""
     monkeypatch.setattr(experiment_module, "gpu_memory_bytes", lambda device: 4 * GIB)
     monkeypatch.setattr(experiment_module, "try_pass", lambda *_: None)
