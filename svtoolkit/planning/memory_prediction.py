@@ -204,7 +204,8 @@ class _Step:
         for group in self.optimizer.param_groups:
             if group.get("foreach", False) is None:
                 group["foreach"] = True  # torch's choice on CUDA, which is what is predicted
-        self.known_update = KnownUpdate() if device.type == "cpu" else None
+        settled = device.type == "cpu" and not self.scaler.is_enabled()  # whose first update makes tensors of its own
+        self.known_update = KnownUpdate() if settled else None
 
     def make_optimizer_state(self) -> None:
         """As the first step of a run would, at a fraction of its time."""

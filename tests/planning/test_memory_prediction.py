@@ -21,7 +21,6 @@ from svtoolkit.config import (
     ModelConfig,
     ResNetConfig,
     SGD8bitConfig,
-    SGDConfig,
 )
 from svtoolkit.crops.crop import CropBatch
 from svtoolkit.errors import UserError
@@ -29,6 +28,7 @@ from svtoolkit.features import build_front_end
 from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.memory.measurement import measure_step
 from svtoolkit.memory.step_report import KINDS, MemoryReport
+from svtoolkit.planning import memory_prediction
 from svtoolkit.planning.assembly import build_trainable
 from svtoolkit.planning.memory_prediction import StepMemory, count_phases, predict_memory
 from svtoolkit.training.step import OptimizerStep
@@ -207,11 +207,15 @@ def test_one_utterance_says_nothing_about_growth():
     assert memory.largest_batch(11 * GIB) is None
 
 
-@pytest.mark.parametrize("optim", [SGDConfig(), AdamW8bitConfig()])
-def test_the_single_utterance_is_a_batch_of_one(optim):
-    """Whose update is not run again."""
-    found = predict_once(command(optim=optim)).single
-    assert found == report_once(command(optim=optim, batch_size=1))
+@pytest.mark.parametrize("changes", [{"optim": AdamW8bitConfig()}, {"precision": "fp16"}])
+def test_to_leave_out_the_second_update_changes_no_byte(changes, monkeypatch):
+    found = predict_once(command(**changes))
+    monkeypatch.setattr(memory_prediction, "KnownUpdate", lambda: None)
+    assert found == predict_memory(command(**changes))
+
+
+def test_the_single_utterance_is_a_batch_of_one():
+    assert predict_once(command()).single == report_once(command(batch_size=1))
 
 
 @pytest.mark.parametrize(("batch_size", "steps"), [(1, 1), (6, 2)])
