@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
 
@@ -25,6 +26,10 @@ class _Entry(NamedTuple):
     storage: int
     size: int
     reference: weakref.ref[torch.UntypedStorage]
+
+
+_DENSE = {Tensor, nn.Parameter, FakeTensor}
+"""Types of tensors that are no wrappers."""
 
 
 class MemoryLedger(TorchDispatchMode):
@@ -65,9 +70,11 @@ class MemoryLedger(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        self.count(_tensors([args, *kwargs.values()]))  # what no operation has made: storage that was there before
+        self._look_at(args)  # what no operation has made: storage that was there before
+        if kwargs:
+            self._look_at(kwargs.values())
         result = func(*args, **kwargs)
-        self.count(_tensors([result]))  # what is written to or resized in place is returned, too
+        self._look_at((result,))  # what is written to or resized in place is returned, too
         return result
 
     def __enter__(self) -> MemoryLedger:
@@ -82,6 +89,19 @@ class MemoryLedger(TorchDispatchMode):
     ) -> None:
         super().__exit__(kind, error, trace)
         self._resizes.pop().__exit__(None, None, None)
+
+    def _look_at(self, values: Iterable[Any]) -> None:
+        """Count an operation's arguments or results, which nest in lists and tuples alone."""
+        for value in values:
+            if isinstance(value, Tensor):
+                if type(value) in _DENSE:  # of most the storage is known, which is seen at a fraction of the time
+                    storage = value.untyped_storage()
+                    entry = self._entries.get(id(storage))
+                    if entry is not None and entry.size == storage.nbytes():
+                        continue
+                self.count((value,))
+            elif isinstance(value, (list, tuple)):
+                self._look_at(value)
 
     def _storages(self, tensor: Tensor) -> Iterator[torch.UntypedStorage]:
         if is_traceable_wrapper_subclass(tensor):
@@ -111,15 +131,6 @@ class MemoryLedger(TorchDispatchMode):
         with self._lock:
             entry = self._entries.pop(key)
             self.changes.append(Change(entry.storage, -entry.size))
-
-
-def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
-    """Of an operation's arguments or results, which nest in lists and tuples alone."""
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
 
 
 @contextmanager

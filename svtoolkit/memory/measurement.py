@@ -18,9 +18,11 @@ from svtoolkit.memory.step_report import (
     FORWARD,
     GRADIENTS,
     INPUT,
+    KINDS,
     OPTIMIZER,
     OPTIMIZER_STATE,
     OTHER,
+    TRANSIENTS,
     WEIGHTS,
     AllocatorPeak,
     MemoryReport,
@@ -36,6 +38,7 @@ def measure_step(
     buckets: Sequence[Tensor] = (),
     optimizer: torch.optim.Optimizer | None = None,
     update: Callable[[], object] | None = None,
+    known_update: KnownUpdate | None = None,
     warm_up: int = 1,
     progress: Callable[[str], object] = lambda phase: None,
 ) -> MemoryReport:
@@ -51,11 +54,15 @@ def measure_step(
         buckets: in which the gradients of replicas are added up.
         optimizer: its state is recognised in it; without one the step ends with the gradients.
         update: of the weights; default ``optimizer.step``.
+        known_update: of the same modules and optimizer; an update that is known already is not run again.
         warm_up: steps before the one that counts, after which there is optimizer state.
         progress: called with the phase that begins, once for each phase of each step.
     """
     device = next(parameter.device for module in modules for parameter in module.parameters())
-    step = _Step(modules, forward, update or (optimizer.step if optimizer else lambda: None), progress)
+    repeats = known_update is not None and known_update.is_filled
+    if update is None and optimizer is not None:
+        update = optimizer.step
+    step = _Step(modules, forward, (lambda: None) if repeats or update is None else update, progress)
     with MemoryLedger(device.type) as ledger:
         labels = _Labels(ledger, modules, {INPUT: inputs, BUCKETS: buckets}, optimizer)
         labels.note()
@@ -76,7 +83,37 @@ def measure_step(
             labels.note_end_of(phase)
             begin = end
         allocator = _allocator_peak(device) if device.type == "cuda" else None
-    return report_step(before, changes, labels.kinds(before), allocator)
+    kinds = labels.kinds(before)
+    if known_update is not None and not repeats:
+        known_update.fill(changes[OPTIMIZER], kinds)
+    elif known_update is not None:
+        changes[OPTIMIZER], known = known_update.repeated()
+        kinds |= known
+    return report_step(before, changes, kinds, allocator)
+
+
+class KnownUpdate:
+    """What an update of the weights takes and gives back, which is the same whatever the batch.
+
+    The first step that is measured with it runs its update and fills it in; those that follow take it from here. On
+    fake tensors alone: an update that is left out changes no weight.
+    """
+
+    def __init__(self) -> None:
+        self._changes: list[tuple[str, int]] | None = None
+
+    @property
+    def is_filled(self) -> bool:
+        return self._changes is not None
+
+    def fill(self, changes: Sequence[Change], kinds: Mapping[int, str]) -> None:
+        self._changes = [(kinds.get(change.storage, TRANSIENTS), change.difference) for change in changes]
+
+    def repeated(self) -> tuple[list[Change], dict[int, str]]:
+        """The changes once more, and what their storages are for: one of each kind, numbered below 0."""
+        assert self._changes is not None, "a step was measured"
+        numbers = {kind: -number for number, kind in enumerate(KINDS, 1)}
+        return [Change(numbers[kind], size) for kind, size in self._changes], {n: kind for kind, n in numbers.items()}
 
 
 @dataclass(frozen=True)

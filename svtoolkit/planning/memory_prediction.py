@@ -20,7 +20,7 @@ from svtoolkit.config import MemoryPredictionConfig
 from svtoolkit.device import autocast, choose_device
 from svtoolkit.distributed.world import World
 from svtoolkit.errors import UserError
-from svtoolkit.memory.measurement import measure_step
+from svtoolkit.memory.measurement import KnownUpdate, measure_step
 from svtoolkit.memory.step_report import PHASES, MemoryReport
 from svtoolkit.planning.assembly import build_trainable
 from svtoolkit.system.processes import worker_processes
@@ -204,6 +204,8 @@ class _Step:
         for group in self.optimizer.param_groups:
             if group.get("foreach", False) is None:
                 group["foreach"] = True  # torch's choice on CUDA, which is what is predicted
+        settled = device.type == "cpu" and not self.scaler.is_enabled()  # whose first update makes tensors of its own
+        self.known_update = KnownUpdate() if settled else None
 
     def make_optimizer_state(self) -> None:
         """As the first step of a run would, at a fraction of its time."""
@@ -222,6 +224,7 @@ class _Step:
             buckets=self.buckets,
             optimizer=self.optimizer,
             update=self._update,
+            known_update=self.known_update,
             warm_up=_warm_up(self.device.type),
             progress=progress,
         )

@@ -91,7 +91,7 @@ def test_the_common_way_changes_as_many_crops_as_ours(material):
     for pipeline in (plain, common):
         crops: list[np.ndarray] = []
         pipeline.features = lambda crop, rng, crops=crops: crops.append(crop) or np.zeros((1, 1), np.float32)
-        pipeline.load([(epoch, 0) for epoch in range(200)])
+        pipeline.load([(epoch, 0) for epoch in range(100)])
         changed.append(crops)
     shares = np.mean([not np.array_equal(before, after) for before, after in zip(*changed, strict=True)])
     assert shares == pytest.approx(0.6, abs=0.12)

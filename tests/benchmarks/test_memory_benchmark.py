@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from benchmarks.memory_summary import format_tables, summarise
 from benchmarks.published import PUBLISHED, optimizer_of
 from benchmarks.training_step import CHECKPOINT, REVERSIBLE, STORE, build_network, checkpoint_blocks, strategies_of
 from svtoolkit.config import MemoryPredictionConfig, MemoryStrategyConfig, ModelConfig
+from svtoolkit.models.registry import NETWORKS
 from svtoolkit.planning.memory_prediction import predict_memory
 
 torch.set_num_threads(1)
@@ -105,7 +107,11 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the benchmark writes of two tiny networks, in two calls."""
     path = tmp_path_factory.mktemp("memory") / "results" / "memory.json"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory_ledger, "BREAKDOWNS", {"resnet10": [(STORE, "sgd", 4)]})
+        tiny = NETWORKS.rows["revnet_tiny"]
+        fewer = replace(tiny, arguments=tiny.arguments | {"blocks": (1, 1, 1, 1)})
+        patch.setitem(NETWORKS.rows, "revnet_tiny", fewer)
+        patch.setattr(memory_ledger, "BREAKDOWNS", {"resnet10": [(STORE, "sgd", memory_ledger.LARGE_BATCH)]})
+        patch.setattr(memory_ledger, "UTTERANCES", memory_ledger.LARGE_BATCH)  # fake tensors of a size are made once
         base = ["--output", str(path), "--rounds", "1", "--frames", "16"]
         assert memory.main([*base, "--networks", "revnet_tiny", "--parts", "ledger,timeline,step_time"]) == 0
         assert memory.main([*base, "--networks", "resnet10"]) == 0

@@ -56,15 +56,14 @@ def test_names_and_shapes(their_networks, name):
 # Theirs takes the number of bins by 16 in Gemini, rounding down: that fits multiples of 16 alone.
 @pytest.mark.parametrize(
     ("name", "num_bins"),
-    [(name, num_bins) for name in ("resnet18", "resnet34", "resnet50") for num_bins in (80, 40)]
-    + [(name, num_bins) for name in ("gemini_df_resnet60", "gemini_df_resnet114") for num_bins in (80, 16)],
+    [("resnet18", 80), ("resnet50", 40), ("gemini_df_resnet60", 80), ("gemini_df_resnet60", 16)],
 )
 def test_equal_embeddings_in_evaluation_and_training(their_networks, name, num_bins):
     torch.manual_seed(1)
     ours = randomise(build_model(name, num_bins=num_bins, embedding_dim=64))
     theirs = their_networks[name](feat_dim=num_bins, embed_dim=64)
     theirs.load_state_dict(to_wespeaker(ours.state_dict()), strict=True)
-    frames = torch.randn(2, 41, num_bins)
+    frames = torch.randn(2, 25, num_bins)
     for training in (False, True):
         ours.train(training)
         theirs.train(training)

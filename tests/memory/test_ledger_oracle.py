@@ -19,7 +19,6 @@ torch.set_num_threads(1)
 CASES = [
     ("resnet10", "store", torch.optim.SGD, 8, 200),
     ("resnet10", "store", torch.optim.AdamW, 1, 40),  # the peak is in the update
-    ("revnet_tiny", "store", torch.optim.SGD, 8, 200),
     ("revnet_tiny", "reversible", torch.optim.SGD, 8, 200),
 ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from network_material import maps_of, of_zeros, on_meta
+from network_material import maps_of, on_meta, with_zeros
 from torch import nn
 
 from svtoolkit.models import SpeakerNetwork
@@ -34,10 +34,16 @@ MAPS = {
 FAMILIES = list(MAPS)
 
 
-def small(gemini: bool) -> SpeakerNetwork:
-    """One block a stage."""
+def small(gemini: bool, num_bins: int = 16, embedding_dim: int = 8) -> SpeakerNetwork:
+    """One block a stage: blocks keep the shape."""
     torch.manual_seed(0)
-    return build_df_resnet(num_bins=16, embedding_dim=8, blocks=(1, 1, 1, 1), gemini=gemini)
+    return build_df_resnet(num_bins=num_bins, embedding_dim=embedding_dim, blocks=(1, 1, 1, 1), gemini=gemini)
+
+
+def small_of_zeros(name: str, **sizes: int) -> nn.Module:
+    with torch.device("meta"):
+        network = small(name.startswith("gemini"), **sizes)
+    return with_zeros(network)
 
 
 def test_every_network_has_its_sizes_pinned():
@@ -79,22 +85,22 @@ def test_parameters_counted_from_the_layout(name, downsamplings):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("frames", [1, 7, 9, 200, 201])
+@pytest.mark.parametrize("frames", [1, 7, 40, 41])
 @pytest.mark.parametrize("num_bins", [80, 23])
 def test_strides_and_shapes(name, frames, num_bins):
-    network = of_zeros(name, num_bins=num_bins, embedding_dim=192)
-    (stem, *maps), embedding = maps_of(network, torch.zeros(3, frames, num_bins))
-    assert stem.shape == (3, 32, num_bins, frames)
+    network = small_of_zeros(name, num_bins=num_bins, embedding_dim=192)
+    (stem, *maps), embedding = maps_of(network, torch.zeros(2, frames, num_bins))
+    assert stem.shape == (2, 32, num_bins, frames)
     for feature_map, (rows, columns, channels) in zip(maps, MAPS[name], strict=True):
-        assert feature_map.shape == (3, channels, -(-num_bins // rows), -(-frames // columns))
+        assert feature_map.shape == (2, channels, -(-num_bins // rows), -(-frames // columns))
     assert network.embedding.in_features == 2 * maps[-1].shape[1] * maps[-1].shape[2]
-    assert embedding.shape == (3, 192)
+    assert embedding.shape == (2, 192)
 
 
 @pytest.mark.parametrize("num_bins", [1, 5, 40, 64, 81])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_any_number_of_bins(name, num_bins):
-    network = of_zeros(name, num_bins=num_bins, embedding_dim=32)
+    network = small_of_zeros(name, num_bins=num_bins, embedding_dim=32)
     assert network.embedding.in_features == 512 * -(-num_bins // (8 if name == "df_resnet56" else 16))
     assert network(torch.zeros(2, 30, num_bins)).shape == (2, 32)
 

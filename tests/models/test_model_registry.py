@@ -7,7 +7,7 @@ from inspect import signature
 
 import pytest
 import torch
-from network_material import with_zeros
+from network_material import of_zeros, on_meta
 from plugin_package import install_package
 
 from svtoolkit.errors import UserError
@@ -26,13 +26,25 @@ def refusal(name, **options) -> str:
 
 @pytest.mark.parametrize("name", list_models())
 def test_every_name_builds_the_contract_and_says_its_layers(name):
-    with torch.device("meta"):
-        network = build_model(name, num_bins=11, embedding_dim=8)
+    network = on_meta(name)
     assert isinstance(network, SpeakerNetwork)
     assert [child for child, _ in network.named_children()] == ["stem", "stages", "pooling", "embedding"]
     assert name == "revnet_tiny" or name.endswith(f"net{network.layers}")
+
+
+def one_of_each_kind() -> list[str]:
+    """The first network of all that differ in their depth alone."""
+    first: dict[object, str] = {}
+    for name, row in NETWORKS.rows.items():
+        first.setdefault((row.help, repr({key: row.arguments[key] for key in row.arguments if key != "blocks"})), name)
+    return list(first.values())
+
+
+@pytest.mark.parametrize("name", one_of_each_kind())
+def test_every_kind_gives_embeddings_of_the_size_asked_for(name):
+    network = of_zeros(name, num_bins=11, embedding_dim=8)
     with torch.inference_mode():
-        assert with_zeros(network)(torch.zeros(2, 7, 11)).shape == (2, 8)
+        assert network(torch.zeros(2, 7, 11)).shape == (2, 8)
 
 
 def test_the_list_is_a_copy():

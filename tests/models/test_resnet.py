@@ -72,7 +72,7 @@ def test_parameters_counted_from_the_layout():
 
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet50"])
-@pytest.mark.parametrize("frames", [1, 7, 8, 9, 200])
+@pytest.mark.parametrize("frames", [1, 7, 8, 41])
 def test_strides_and_shapes(name, frames):
     network = of_zeros(name)
     (stem, *maps), embedding = maps_of(network, torch.zeros(3, frames, 80))
@@ -92,7 +92,7 @@ def test_the_narrow_stem_halves_the_frequency_axis_only():
 
 
 @pytest.mark.parametrize("num_bins", [1, 5, 23, 40, 64, 80, 81])
-@pytest.mark.parametrize("name", ["resnet10", "resnet34", "resnet50"])
+@pytest.mark.parametrize("name", ["resnet10", "resnet50"])
 def test_any_number_of_bins(name, num_bins):
     network = of_zeros(name, num_bins=num_bins, embedding_dim=32)
     assert network(torch.zeros(2, 30, num_bins)).shape == (2, 32)

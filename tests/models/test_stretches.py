@@ -15,9 +15,12 @@ FAMILIES = ["resnet10", "resnet50", "gemini_df_resnet60", "df_resnet56", "revnet
 
 
 def network_of(name):
-    """Of all blocks and few channels, with statistics of a trained network, not those of a fresh one."""
+    """Of few channels, and but for ResNet10 and RevNet57 of few blocks, which the context grows with; with statistics
+    of a trained network, not those of a fresh one.
+    """
     torch.manual_seed(1)
-    few = {"channels": (16, 32, 64, 100)} if "revnet" in name else {"base_width": 8} if name == "resnet50" else {}
+    few = {"channels": (16, 32, 64, 100)} if "revnet" in name else {"base_width": 8} if "resnet50" in name else {}
+    few |= {} if name in ("resnet10", "revnet57") else {"blocks": (1, 2, 2, 1)}
     network = NETWORKS.load(name)(num_bins=BINS, embedding_dim=16, **NETWORKS[name].arguments | few)
     for module in network.modules():
         if isinstance(module, torch.nn.BatchNorm2d):

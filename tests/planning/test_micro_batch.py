@@ -21,7 +21,7 @@ def peak(config, crops: int) -> int:
     return report_once(step_of(config, crops, 18)).peak_bytes
 
 
-@pytest.mark.parametrize("share", [12, 8, 7])
+@pytest.mark.parametrize("share", [9, 7])  # more crops than are predicted, and fewer
 def test_it_is_the_largest_divisor_that_fits(tmp_path, share):
     config = tiny_config(tmp_path, tmp_path, data__crop_frames=200)
     divisors = [crops for crops in range(1, share + 1) if share % crops == 0]

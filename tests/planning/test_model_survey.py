@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 import torch
 from torch import nn
@@ -13,7 +15,7 @@ from svtoolkit.memory.measurement import measure_step
 from svtoolkit.models import build_model, list_models
 from svtoolkit.planning import model_survey
 from svtoolkit.planning.model_survey import survey_network, survey_networks
-from svtoolkit.planning.network_facts import family_of, match_names
+from svtoolkit.planning.network_facts import NetworkFacts, family_of, match_names, stored_facts
 from svtoolkit.system.processes import worker_processes
 
 torch.set_num_threads(1)
@@ -27,9 +29,13 @@ WESPEAKER = {
 """Name -> millions of parameters, GMAC at 200 frames: examples/voxceleb/v2/README.md; it counts BatchNorm, too."""
 
 
+def test_the_stored_facts_of_a_resnet_are_what_a_survey_finds():
+    assert stored_facts(200, 80)["resnet34"] == survey_network("resnet34", frames=200, num_bins=80)
+
+
 @pytest.mark.parametrize("name", WESPEAKER)
 def test_published_sizes(name):
-    facts = survey_network(name, frames=200, num_bins=80)
+    facts = stored_facts(200, 80)[name]
     parameters, gmac = WESPEAKER[name]
     assert facts.parameters / 1e6 == pytest.approx(parameters, abs=0.005)
     assert 0.975 * gmac < facts.macs / 1e9 < gmac
@@ -56,11 +62,19 @@ def counted_macs(name: str, frames: int, num_bins: int) -> int:
     return total
 
 
-@pytest.mark.parametrize("name", ["resnet10", "revnet_tiny", "df_resnet56"])
-def test_work_and_memory_are_those_of_a_count_and_of_two_batches(name):
-    facts = survey_network(name, frames=60, num_bins=40)
-    assert facts.macs == counted_macs(name, 60, 40)
+@cache
+def surveyed(name: str) -> NetworkFacts:
+    return survey_network(name, frames=60, num_bins=40)
 
+
+@pytest.mark.parametrize("name", ["resnet10", "revnet_tiny", "df_resnet56"])
+def test_work_is_that_of_a_count(name):
+    assert surveyed(name).macs == counted_macs(name, 60, 40)
+
+
+@pytest.mark.parametrize("name", ["resnet10", "revnet_tiny"])
+def test_memory_is_that_of_two_batches(name):
+    facts = surveyed(name)
     with FakeTensorMode():
         network = build_model(name, num_bins=40).train()
         assert apply_strategy(network) == facts.strategy
@@ -112,8 +126,8 @@ def test_sizes_below_one(key):
 
 def test_processes_bring_the_same_in_the_same_order(monkeypatch):
     """In one process that was not there before; how many are asked for is looked at."""
-    sizes = {"frames": 20, "num_bins": 16}
-    alone = list(survey_networks(["revnet_tiny", "resnet10"], **sizes))
+    sizes = {"frames": 60, "num_bins": 40}
+    alone = [survey_network("resnet18", **sizes), surveyed("resnet10")]
     asked = []
 
     def one_process(processes, **options):
@@ -123,6 +137,6 @@ def test_processes_bring_the_same_in_the_same_order(monkeypatch):
     monkeypatch.setattr(model_survey, "worker_processes", one_process)
     monkeypatch.setattr(model_survey, "count_cores", lambda: 2)
     monkeypatch.setattr(model_survey, "NETWORKS_A_PROCESS", 1)
-    assert list(survey_networks(["revnet_tiny", "resnet10"], **sizes)) == alone
-    assert [facts.name for facts in alone] == ["revnet_tiny", "resnet10"]
+    assert list(survey_networks(["resnet18", "resnet10"], **sizes)) == alone
+    assert [facts.name for facts in alone] == ["resnet18", "resnet10"]
     assert asked == [2]

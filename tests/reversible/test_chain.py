@@ -96,12 +96,7 @@ def in_two_groups(channels: int) -> DepthFirstFunction:
 
 @pytest.mark.parametrize(
     ("function", "cast"),
-    [
-        *((function, None) for function in FUNCTIONS.values()),
-        (FUNCTIONS["basic"], torch.bfloat16),
-        (FUNCTIONS["basic"], torch.float16),
-        (in_two_groups, torch.bfloat16),
-    ],
+    [(FUNCTIONS["basic"], None), (FUNCTIONS["basic"], torch.bfloat16), (in_two_groups, torch.bfloat16)],
 )
 def test_sixty_four_couplings_to_the_bit(function, cast):
     chain, x = chain_of(DEPTH, 16, function), random_map(1, 16, 12, 20)
@@ -110,7 +105,7 @@ def test_sixty_four_couplings_to_the_bit(function, cast):
 
 def test_sixty_four_couplings_without_exact_arithmetic_are_noise_under_autocast():
     """What exact arithmetic is for; and how it is known that the tests of it can fail."""
-    chain, x = chain_of(DEPTH, 48), random_map(1, 48, 12, 20)
+    chain, x = chain_of(DEPTH, 16), random_map(1, 16, 12, 20)
     options = {"cast": torch.bfloat16, "exact": False}
     stored, found = (one_step(chain, x, strategy, **options) for strategy in ("store", "reversible"))
     assert torch.equal(found.value, stored.value)

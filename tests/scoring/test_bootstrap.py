@@ -83,10 +83,10 @@ def test_interval_holds_the_estimate_and_repeats():
 
 
 def test_dependent_trials_widen_the_interval():
-    scores, *sides, target = simulate(speakers=20, utterances=10, spread=1.0)
-    interval = bootstrap_interval(scores, *sides, target, resamples=300)
+    scores, *sides, target = simulate(speakers=20, utterances=6, spread=1.0)
+    interval = bootstrap_interval(scores, *sides, target, resamples=200)
     rng = np.random.default_rng(0)
-    picks = (rng.integers(len(scores), size=len(scores)) for _ in range(300))
+    picks = (rng.integers(len(scores), size=len(scores)) for _ in range(200))
     by_trial = np.quantile([equal_error_rate(scores[pick], target[pick])[0] for pick in picks], [0.025, 0.975])
     assert interval.high - interval.low > 2 * (by_trial[1] - by_trial[0])
 
@@ -97,10 +97,10 @@ def test_more_speakers_narrow_the_interval():
 
 
 def test_interval_covers_the_true_rate():
-    truth = equal_error_rate(*itertools.compress(simulate(speakers=300, spread=0.5, seed=99), (1, 0, 0, 1)))[0]
+    truth = equal_error_rate(*itertools.compress(simulate(speakers=200, spread=0.5, seed=99), (1, 0, 0, 1)))[0]
     hits = 0
     for seed in range(40):
-        interval = bootstrap_interval(*simulate(speakers=30, spread=0.5, seed=seed), resamples=200, confidence=0.9)
+        interval = bootstrap_interval(*simulate(speakers=20, spread=0.5, seed=seed), resamples=100, confidence=0.9)
         hits += interval.low <= truth <= interval.high
     assert 31 <= hits <= 40
 

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import logging
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import torch
+from predictions import predict_once
 from tiny_runs import command_words, read_records, tiny_config
 
 from svtoolkit.cli import main
-from svtoolkit.config import ResNetConfig, TrainConfig
+from svtoolkit.config import TrainConfig
 from svtoolkit.memory import apply_strategy
 from svtoolkit.models import build_model
+from svtoolkit.planning import run_forecast
+from svtoolkit.planning.micro_batch import PROBE, step_of
 from svtoolkit.planning.run_forecast import forecast_run
 from svtoolkit.training import dry_run as module
 from svtoolkit.training.dry_run import dry_run
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same step is predicted once, and few passes are timed."""
+    monkeypatch.setattr(run_forecast, "predict_memory", predict_once)
+    monkeypatch.setattr(module, "SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -34,14 +45,17 @@ def test_steps_and_disk_are_those_of_the_run(finished, speech, tmp_path, logged)
     assert "nothing was written" in logged.text
 
 
-def test_operations_are_those_of_the_convolutions_by_hand(tmp_path):
+def test_operations_are_those_of_the_convolutions_by_hand(tmp_path, monkeypatch):
     """Two a multiplication with addition; in the forward pass, for the gradient of the weights, for that of the input,
     which the first layer needs not; and forward once more where a stage is recomputed.
     """
+    memory = predict_once(step_of(tiny_config(tmp_path, tmp_path), PROBE, 18))
+    monkeypatch.setattr(run_forecast, "predict_memory", lambda step: memory)  # of no matter here
     for name, passes in (("resnet10", 3), ("revnet_tiny", 4)):
         config = tiny_config(tmp_path, tmp_path)
-        config.model = ResNetConfig(name, embedding_dim=16) if name == "resnet10" else _model(config, name)
-        forward = _forward_operations(name, config)
+        if name != config.model.name:
+            config.model = _model(config, name)
+        forward = _forward_operations(config)
         counted = forecast_run(config, 10, 8, 18).operations
         assert (passes - 0.5) * forward < counted < (passes + 0.05) * forward
 
@@ -50,8 +64,8 @@ def _model(config: TrainConfig, name: str) -> object:
     return type(config.model).__mro__[1](name=name, embedding_dim=16)
 
 
-def _forward_operations(name: str, config: TrainConfig) -> int:
-    network = build_model(name, num_bins=config.features.num_bins, embedding_dim=16).eval()
+def _forward_operations(config: TrainConfig) -> int:
+    network = build_model(num_bins=config.features.num_bins, **asdict(config.model)).eval()
     apply_strategy(network, "store")
     counts: list[int] = []
 

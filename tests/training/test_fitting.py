@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from predictions import predict_once
+from predictions import report_once
 from tiny_runs import assert_same_run, tiny_config
 
+from svtoolkit.config import MemoryPredictionConfig, SGD8bitConfig
 from svtoolkit.distributed.world import ALONE
 from svtoolkit.errors import UserError
+from svtoolkit.memory.step_report import FORWARD, KINDS, PHASES, MemoryReport
+from svtoolkit.planning.memory_prediction import StepMemory
+from svtoolkit.planning.micro_batch import step_of
 from svtoolkit.runs.exp_dir import CHECKPOINTS
 from svtoolkit.runs.full_state import load_latest_state
 from svtoolkit.runs.history import History
@@ -23,10 +28,22 @@ from svtoolkit.training.fitting import GIB, fit_micro_batch, suggestions, try_pa
 from svtoolkit.training.loop import TrainingLoop
 
 
-@pytest.fixture(autouse=True)
-def predictions_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same configurations are predicted by many tests here."""
-    monkeypatch.setattr(fitting, "predict_memory", predict_once)
+@pytest.fixture
+def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prediction that is done at once, for tests of what is named and of what is made of the figures.
+
+    A crop needs 3 MiB, stored, in float32 with 32-bit state.
+    """
+
+    def predict(step: MemoryPredictionConfig, *, growth: bool) -> StepMemory:
+        crop = 3 if step.memory.strategy == "store" else 1
+        state = 0 if "8bit" in step.optim.name else 1
+        peak = round((step.batch_size * crop * (1 if step.precision == "fp32" else 0.5) + state) * 2**20)
+        nothing = dict.fromkeys(KINDS, 0)
+        report = MemoryReport(peak, FORWARD, nothing, nothing, 0, dict.fromkeys(PHASES, peak), [])
+        return StepMemory(step.batch_size, step.memory.strategy, report, None)
+
+    monkeypatch.setattr(fitting, "predict_memory", predict)
 
 
 def gpu_for(crops: int) -> tuple[Callable[[int], None], list[int]]:
@@ -59,19 +76,28 @@ def test_half_is_tried_once_and_said(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("micro_batch", "says", "tries"), [(8, "neither 8 nor 4 crops", [8, 4]), (7, "not 7 crops", [7])]
 )
-def test_no_more_than_half_is_tried(tmp_path, micro_batch, says, tries):
+def test_no_more_than_half_is_tried(tmp_path, by_hand, micro_batch, says, tries):
     attempt, tried = gpu_for(3)
     with pytest.raises(UserError, match=rf"resnet10: {says} of 40 frames fit into the 4\.0 GiB of the GPU; each of"):
         fit_micro_batch(tiny_config(tmp_path, tmp_path), micro_batch, 18, ALONE, attempt, 4 * GIB)
     assert tried == tries
 
 
-def test_the_refusal_names_what_is_predicted_to_fit(tmp_path, monkeypatch):
+def test_suggestions_are_predicted(tmp_path):
+    config = tiny_config(tmp_path, tmp_path)
+    step = step_of(config, 1, 18)
+    assert suggestions(config, 1, 18) == [
+        ("trainer.precision=bf16", report_once(replace(step, precision="bf16")).peak_bytes),
+        ("optim=sgd_8bit", report_once(replace(step, optim=SGD8bitConfig(lr=0.05))).peak_bytes),
+    ]
+
+
+def test_the_refusal_names_what_is_predicted_to_fit(tmp_path, by_hand, monkeypatch):
     config = tiny_config(tmp_path, tmp_path, model__name="revnet_tiny", memory__strategy="store")
     config.model = type(config.model).__mro__[1](name="revnet_tiny", embedding_dim=16)
     peaks = dict(suggestions(config, 8, 18))
-    assert list(peaks) == ["trainer.micro_batch=2", "memory=reversible", "trainer.precision=bf16", "optim=sgd_8bit"]
-    assert peaks["memory=reversible"] < peaks["optim=sgd_8bit"]
+    mib = {"trainer.micro_batch=2": 7, "memory=reversible": 9, "trainer.precision=bf16": 13, "optim=sgd_8bit": 24}
+    assert list(peaks.items()) == [(words, size * 2**20) for words, size in mib.items()]
     attempt, _ = gpu_for(0)
     monkeypatch.setattr(fitting, "NON_TENSOR_BYTES", 0)
     middle = sorted(peaks.values())[1]
@@ -86,13 +112,13 @@ def test_the_refusal_names_what_is_predicted_to_fit(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("optim", ["sgd", "adamw", "sgd_8bit", "adamw_8bit"])
-def test_only_what_is_not_set_yet_is_named(tmp_path: Path, optim):
+def test_only_what_is_not_set_yet_is_named(tmp_path: Path, by_hand, optim):
     config = tiny_config(tmp_path, tmp_path, optim=optim, trainer__precision="bf16")
     names = [words for words, _ in suggestions(config, 1, 18)]
     assert names == ([f"optim={optim}_8bit"] if "8bit" not in optim else [])
 
 
-def test_a_gpu_without_bf16_is_advised_fp16(tmp_path, monkeypatch):
+def test_a_gpu_without_bf16_is_advised_fp16(tmp_path, by_hand, monkeypatch):
     monkeypatch.setattr(fitting, "half_precision", lambda device: "fp16")
     assert "trainer.precision=fp16" in dict(suggestions(tiny_config(tmp_path, tmp_path), 1, 18))
 
@@ -137,7 +163,7 @@ def test_a_run_whose_batch_was_halved_is_the_run_with_half_the_micro_batch(speec
     assert_same_run(tmp_path / "halved", tmp_path / "asked")
 
 
-def test_memory_that_runs_out_later_is_no_traceback(speech, tmp_path, monkeypatch):
+def test_memory_that_runs_out_later_is_no_traceback(speech, tmp_path, by_hand, monkeypatch):
     """In the middle of an epoch, as where another program begins to use the GPU."""
     monkeypatch.setattr(experiment_module, "gpu_memory_bytes", lambda device: 4 * GIB)
     monkeypatch.setattr(experiment_module, "try_pass", lambda *_: None)
