@@ -18,6 +18,8 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
         "svtoolkit.commands.train",
+        "svtoolkit.training.experiment",
+        "svtoolkit.training.processes",
         "torch._dynamo",
         "torch.distributed.fsdp",
         "torch.utils.tensorboard",

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -111,9 +112,7 @@ def svt_train(config: TrainConfig, output: Path, signal_: Signal | None = None) 
     Args:
         output: file that gets what it prints, appended.
     """
-    make_ready()
-    process = CONTEXT.Process(target=_run, args=(["train", *command_words(config)], str(output), signal_))
-    process.start()
+    process = start_svt_train(config, output, signal_)
     process.join(LIMIT)
     if process.is_alive():
         process.kill()
@@ -121,6 +120,14 @@ def svt_train(config: TrainConfig, output: Path, signal_: Signal | None = None) 
         raise TimeoutError(f"svt train did not end within {LIMIT} s")
     assert process.exitcode is not None
     return process.exitcode
+
+
+def start_svt_train(config: TrainConfig, output: Path, signal_: Signal | None = None) -> ForkServerProcess:
+    """As ``svt_train``, which goes on; its id is that of its group."""
+    make_ready()
+    process = CONTEXT.Process(target=_run, args=(["train", *command_words(config)], str(output), signal_))
+    process.start()
+    return process
 
 
 def _run(words: list[str], output: str, signal_: Signal | None) -> None:

@@ -31,7 +31,8 @@ from pathlib import Path
 from typing import Any
 
 PRELOADED = (
-    "svtoolkit.cli svtoolkit.composition hydra omegaconf yaml torch._dynamo torch.utils.tensorboard soundfile soxr "
+    "svtoolkit.cli svtoolkit.composition svtoolkit.training.experiment svtoolkit.training.processes hydra omegaconf "
+    "yaml torch._dynamo torch.utils.tensorboard soundfile soxr "
     "matplotlib.figure matplotlib.backends.backend_svg matplotlib.backends.backend_agg sklearn.isotonic kaldiio "
     "torch.utils.flop_counter espeakng_loader av warm_composition"
 ).split()
@@ -140,6 +141,10 @@ def _serve(address: str, run: int) -> None:
                     del calls[link]
 
 
+RANKS_WAIT = {"RANKS_WAIT": "for a signal"}
+"""Environment in which processes that train together begin when a signal has come: others are still importing then."""
+
+
 def _fork_what_would_be_spawned() -> None:
     from torch.distributed.elastic import multiprocessing as elastic
 
@@ -151,6 +156,8 @@ def _fork_what_would_be_spawned() -> None:
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):  # a spawned process has no handlers
                 if signal.getsignal(number) != signal.SIG_IGN:
                     signal.signal(number, signal.SIG_DFL)
+            while RANKS_WAIT.items() <= os.environ.items() and not signal.sigpending():
+                time.sleep(0.01)
             return entrypoint(*arguments)
 
         return start_processes(entrypoint=begin, start_method="fork", **others)
