@@ -97,9 +97,12 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_cache(shared_folder: Path) -> None:
-    """What is predicted is kept in a folder of this test run."""
+def own_folder(shared_folder: Path) -> None:
+    """What is predicted is kept in a folder of this test run, and processes are forked from one of this run."""
+    from warm_svt import FOLDER
+
     os.environ["SVT_CACHE"] = str(shared_folder / "cache")
+    os.environ[FOLDER] = str(shared_folder)
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ import json
 import logging
 import multiprocessing.util
 import os
+import pickle
 import select
 import signal
 import socket
@@ -34,7 +35,7 @@ PRELOADED = (
     "svtoolkit.cli svtoolkit.composition svtoolkit.training.experiment svtoolkit.training.processes hydra omegaconf "
     "yaml torch._dynamo torch.utils.tensorboard soundfile soxr "
     "matplotlib.figure matplotlib.backends.backend_svg matplotlib.backends.backend_agg sklearn.isotonic kaldiio "
-    "torch.utils.flop_counter espeakng_loader av warm_composition"
+    "torch.utils.flop_counter torch.distributed.fsdp pytest hypothesis espeakng_loader av warm_composition"
 ).split()
 
 # The shell reads the second line as nothing to do and the third; Python takes lines two to four for a string. A
@@ -85,6 +86,28 @@ def start(folder: Path) -> Path:
             program.write_text(CLIENT.format(python=sys.executable, address=str(address)))
             program.chmod(0o755)
     return program
+
+
+CALL = "--call"
+"""First word of a request to call a function instead of a command, which is answered at once by the process's id, of
+so many characters as ``ID`` has."""
+
+ID = "%16d"
+
+FOLDER = "WARM_SVT_FOLDER"
+"""Environment variable: the folder that all workers of a test run share."""
+
+
+def connect(request: list[Any], streams: list[int]) -> socket.socket:
+    """Send a request, as the program does; what ends it is received: the exit status."""
+    folder = Path(os.environ[FOLDER])
+    start(folder)
+    link = socket.socket(socket.AF_UNIX)
+    link.connect(str(folder / "warm"))
+    content = json.dumps(request).encode()
+    socket.send_fds(link, [len(content).to_bytes(4, "big")], streams)
+    link.sendall(content)
+    return link
 
 
 _IN_BASH = "BASH_FUNC_svt%%"
@@ -199,6 +222,8 @@ def _begin(listener: socket.socket, calls: dict[socket.socket, int]) -> None:
     with contextlib.suppress(PermissionError, ProcessLookupError):
         os.setpgid(child, child)
     calls[link] = child
+    if json.loads(request)[1][:1] == [CALL]:
+        link.sendall(ID.encode() % child)
 
 
 def _call(program: int, words: list[str], folder: str, environment: dict[str, str], streams: list[int]) -> None:
@@ -227,7 +252,7 @@ def _call(program: int, words: list[str], folder: str, environment: dict[str, st
         atexit.register(function)
     torch.set_num_threads(int(environment.get("OMP_NUM_THREADS") or os.cpu_count() or 1))
     try:
-        status = main()
+        status = _call_function(*words[1:]) if words[:1] == [CALL] else main()
     except SystemExit as end:  # of Hydra
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
@@ -240,6 +265,13 @@ def _call(program: int, words: list[str], folder: str, environment: dict[str, st
         with contextlib.suppress(OSError):
             output.flush()
     os._exit(status)
+
+
+def _call_function(path: str, content: str) -> int:
+    sys.path[:] = json.loads(path)
+    function, arguments = pickle.loads(bytes.fromhex(content))
+    function(*arguments)
+    return 0
 
 
 if __name__ == "__main__":
