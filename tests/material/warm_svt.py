@@ -179,8 +179,10 @@ def _fork_what_would_be_spawned() -> None:
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):  # a spawned process has no handlers
                 if signal.getsignal(number) != signal.SIG_IGN:
                     signal.signal(number, signal.SIG_DFL)
-            while RANKS_WAIT.items() <= os.environ.items() and not signal.sigpending():
-                time.sleep(0.01)
+            if RANKS_WAIT.items() <= os.environ.items():
+                os.setpgid(0, 0)  # nothing reaches it but what is forwarded
+                while not signal.sigpending():
+                    time.sleep(0.01)
             return entrypoint(*arguments)
 
         return start_processes(entrypoint=begin, start_method="fork", **others)
