@@ -97,9 +97,12 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_cache(shared_folder: Path) -> None:
-    """What is predicted is kept in a folder of this test run."""
+def own_folder(shared_folder: Path) -> None:
+    """What is predicted is kept in a folder of this test run, and processes are forked from one of this run."""
+    from warm_svt import FOLDER
+
     os.environ["SVT_CACHE"] = str(shared_folder / "cache")
+    os.environ[FOLDER] = str(shared_folder)
 
 
 @pytest.fixture(scope="session")
@@ -157,10 +160,9 @@ def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     from svtoolkit.system import processes
 
     def get_context(method: str) -> Any:
-        from forked import CONTEXT, make_ready
+        from forked_workers import context
 
-        make_ready()
-        return CONTEXT
+        return context()
 
     monkeypatch.setattr(processes, "multiprocessing", SimpleNamespace(get_context=get_context))
 

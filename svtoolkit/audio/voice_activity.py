@@ -16,7 +16,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.ndimage import binary_opening, minimum_filter1d
 
 WINDOW, HOP = 0.050, 0.010
 """Seconds over which a level is taken, and between two levels."""
@@ -81,8 +80,9 @@ def measure_voice(samples: np.ndarray, sample_rate: int) -> VoiceActivity:
     levels = 10 * np.log10(np.maximum(bands, 10 ** (EMPTY_DB / 10))).mean(axis=1)
     heard = np.where(loud, levels, np.inf)  # digital silence is no background to rise from
     floor = np.maximum(_lowest_before(heard), _lowest_before(heard[::-1])[::-1])
-    voiced = binary_opening(loud & (levels >= floor + RISE_DB), np.ones(round(SHORTEST / HOP)))
-    return VoiceActivity(float(voiced.sum()) * HOP, len(samples) / sample_rate, not loud.any())
+    rows = _lengths_of_rows(loud & (levels >= floor + RISE_DB))
+    voiced = rows[rows >= round(SHORTEST / HOP)].sum()
+    return VoiceActivity(float(voiced) * HOP, len(samples) / sample_rate, not loud.any())
 
 
 def band_powers(samples: np.ndarray, sample_rate: int) -> np.ndarray:
@@ -109,4 +109,11 @@ def band_powers(samples: np.ndarray, sample_rate: int) -> np.ndarray:
 def _lowest_before(levels: np.ndarray) -> np.ndarray:
     """The lowest of a level and of those of the last ``AROUND`` seconds."""
     width = round(AROUND / HOP) + 1
-    return minimum_filter1d(levels, width, mode="constant", cval=np.inf, origin=(width - 1) // 2)
+    padded = np.concatenate((np.full(width, np.inf), levels))
+    return np.lib.stride_tricks.sliding_window_view(padded, width)[1:].min(axis=1)
+
+
+def _lengths_of_rows(flags: np.ndarray) -> np.ndarray:
+    """How many there are in each row of flags that are set."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], flags, [False]))))
+    return edges[1::2] - edges[::2]

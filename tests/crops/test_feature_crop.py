@@ -136,10 +136,10 @@ def test_training_on_stored_features_is_training_on_line(tmp_path):
 
 
 def test_any_number_of_workers_and_any_stop_give_the_same_numbers(features, tmp_path, monkeypatch):
-    assert train(tiny_config(features["float16"], tmp_path / "one", **STORED)) is None
-    config = tiny_config(features["float16"], tmp_path / "two", **STORED, data__num_workers=2)
+    assert train(tiny_config(features["float16"], tmp_path / "one", **STORED, trainer__epochs=1)) is None
+    config = tiny_config(features["float16"], tmp_path / "two", **STORED, trainer__epochs=1, data__num_workers=2)
     with monkeypatch.context() as patched:
-        fail_after(patched, 4)
+        fail_after(patched, 3)
         with pytest.raises(RuntimeError, match="the power is gone"):
             train(config)
     assert train(replace(config, data=replace(config.data, source=None))) is None

@@ -42,8 +42,8 @@ DIVISIONS = {
 
 
 def config_of(speech: Path, exp_dir: Path, division: Division) -> TrainConfig:
-    """One epoch of a warm-up and a growing margin; no clipping, which would hide a gradient of another length."""
-    changes = {"trainer__micro_batch": division.micro_batch, "loss__shard": division.shard}
+    """Six steps of a warm-up and a growing margin; no clipping, which would hide a gradient of another length."""
+    changes = {"trainer__micro_batch": division.micro_batch, "loss__shard": division.shard, "data__speeds": [1.0]}
     return tiny_config(speech, exp_dir, trainer__epochs=1, validation__speakers=0, **changes)
 
 

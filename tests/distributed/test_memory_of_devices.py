@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import cycle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +19,7 @@ import torch.distributed as dist
 from forked import run_group
 from predictions import predict_once, report_once
 from tiny_runs import tiny_config
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from svtoolkit.augmentation.spec_augment import SpecAugment
 from svtoolkit.config import (
@@ -33,8 +39,9 @@ from svtoolkit.features import build_front_end
 from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.memory.measurement import _tensors_of_optimizer
 from svtoolkit.memory.step_report import MemoryReport
+from svtoolkit.planning import memory_prediction
 from svtoolkit.planning.assembly import build_trainable
-from svtoolkit.planning.memory_prediction import predict_memory
+from svtoolkit.planning.memory_prediction import StepMemory, predict_memory
 from svtoolkit.training.fitting import suggestions, try_pass
 from svtoolkit.training.step import OptimizerStep
 
@@ -116,12 +123,7 @@ def peaks_of(config: MemoryPredictionConfig, world: World) -> dict[str, int]:
 
 def work(rank: int, folder: Path) -> None:
     with process_group(Rank(rank, 2, rank, 2), CPU, "the test") as world:
-        results: dict[str, Any] = {
-            name: peaks_of(command(shard=shard, optim=optim), world) for name, (shard, optim) in CASES.items()
-        }
-        if rank == 0:
-            results["in a run"] = predict_memory(command(shard=True), growth=False).whole.peak_bytes
-        world.barrier()
+        results = {name: peaks_of(command(shard=shard, optim=optim), world) for name, (shard, optim) in CASES.items()}
     torch.save(results, folder / f"{rank}.pt")
 
 
@@ -156,9 +158,26 @@ def test_trying_a_batch_takes_no_less_than_a_step(name, measured):
     assert measured[name]["try"] > (0.95 if "8bit" in name else 1.0) * measured[name]["step"]
 
 
-@needs_gloo
-def test_it_can_be_asked_for_within_a_run_of_several_processes(measured):
-    assert measured["in a run"] == report_once(command(shard=True)).peak_bytes
+def test_within_a_run_of_several_processes_another_process_predicts(monkeypatch):
+    """Whose own processes the head would talk to."""
+    asked = []
+
+    @contextmanager
+    def another_process(count: int, *, killed: str) -> Iterator[SimpleNamespace]:
+        def submit(work: Callable[..., StepMemory], *arguments: Any, **named: Any) -> SimpleNamespace:
+            dist.destroy_process_group()  # there is none in a process of its own
+            asked.append(count)
+            work, arguments = pickle.loads(pickle.dumps((work, arguments)))
+            return SimpleNamespace(result=partial(work, *arguments, **named))
+
+        yield SimpleNamespace(submit=submit)
+
+    monkeypatch.setattr(memory_prediction, "worker_processes", another_process)
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    found = predict_memory(command(shard=True), growth=False)
+    assert asked == [1]
+    assert found.single is None
+    assert found.whole.peak_bytes == report_once(command(shard=True)).peak_bytes
     assert not dist.is_initialized()
 
 

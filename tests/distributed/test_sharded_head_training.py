@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from svtoolkit.distributed.sharded_head import ShardedHead
 from svtoolkit.distributed.world import CPU, World, process_group
 from svtoolkit.errors import UserError
 from svtoolkit.losses import build_head
-from svtoolkit.runs.full_state import read_verified
+from svtoolkit.runs.full_state import list_states, read_verified
 from svtoolkit.runs.history import History
 from svtoolkit.training.experiment import Experiment, train
 from svtoolkit.training.initialisation import Start
@@ -70,17 +71,29 @@ def stopping(config: TrainConfig, world: World) -> int | None:
 
 
 def all_runs(speech: Path, folder: Path, world: World) -> list[int | None]:
-    """Returns how those ended that were to be stopped."""
+    """Returns how those ended that were to be stopped or went on from a state."""
     for optim in OPTIMIZERS:
         train(config_of(speech, folder, "whole", optim, shard=False), world)
         train(config_of(speech, folder, "sharded", optim, shard=True), world)
-    ends = []
-    for optim in ("adamw", "sgd_8bit"):
-        config = config_of(speech, folder, "stopped", optim, shard=True)
-        ends += [stopping(config, world), train(config, world)]
-    ends.append(stopping(config_of(speech, folder, "changed", "sgd", shard=True), world))
-    ends.append(train(config_of(speech, folder, "changed", "sgd", shard=False), world))
+    config = config_of(speech, folder, "stopped", "sgd_8bit", shard=True)
+    ends = [stopping(config, world), train(config, world)]
+    for optim, shard in (("adamw", True), ("sgd", False)):
+        config = config_of(speech, folder, "resumed", optim, shard=shard)
+        if world.is_first:
+            as_after_six_steps(folder / f"sharded {optim}", Path(config.exp_dir))
+        world.barrier()
+        ends.append(train(config, world))
     return ends
+
+
+def as_after_six_steps(run: Path, exp_dir: Path) -> None:
+    """A copy of a run that was killed after the sixth of its steps."""
+    shutil.copytree(run, exp_dir)
+    config = (exp_dir / "config.yaml").read_text()
+    (exp_dir / "config.yaml").write_text(config.replace(str(run), str(exp_dir)))
+    for state in list_states(exp_dir / "checkpoints"):
+        if int(state.stem.removeprefix("state-")) > 6:
+            state.unlink()
 
 
 def overflowing_step(speech: Path, folder: Path, world: World, precision: str) -> dict[str, Any]:
@@ -163,16 +176,16 @@ def test_weights_history_and_state_are_those_of_the_whole_head(optim, runs):
 
 
 @needs_gloo
-@pytest.mark.parametrize("optim", ["adamw", "sgd_8bit"])
-def test_stopped_and_resumed(optim, runs):
+@pytest.mark.parametrize("name", ["resumed adamw", "stopped sgd_8bit"])
+def test_stopped_and_resumed(name, runs):
     for rank in range(2):
-        assert torch.load(runs / f"{rank}.pt")["ends"] == 3 * [signal.SIGTERM, None]
-    assert_same_run(runs / f"stopped {optim}", runs / f"sharded {optim}")
+        assert torch.load(runs / f"{rank}.pt")["ends"] == [signal.SIGTERM, None, None, None]
+    assert_same_run(runs / name, runs / f"sharded {name.partition(' ')[2]}")
 
 
 @needs_gloo
 def test_begun_sharded_and_ended_whole(runs):
-    assert_close_runs(runs / "changed sgd", runs / "whole sgd", EARLY["sgd"])
+    assert_close_runs(runs / "resumed sgd", runs / "whole sgd", EARLY["sgd"])
 
 
 @needs_gloo

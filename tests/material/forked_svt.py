@@ -11,13 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forked import CONTEXT, make_ready
+from forked import Forked
 from tiny_runs import command_words
 
 from svtoolkit.config import TrainConfig
-
-LIMIT = 120.0
-"""Seconds until a run counts as hung, many times what one takes."""
 
 NO_SIGNAL = 0
 MOMENTS = (
@@ -111,20 +108,18 @@ def svt_train(config: TrainConfig, output: Path, signal_: Signal | None = None) 
     Args:
         output: file that gets what it prints, appended.
     """
-    make_ready()
-    process = CONTEXT.Process(target=_run, args=(["train", *command_words(config)], str(output), signal_))
-    process.start()
-    process.join(LIMIT)
-    if process.is_alive():
-        process.kill()
-        process.join()
-        raise TimeoutError(f"svt train did not end within {LIMIT} s")
+    process = start_svt_train(config, output, signal_)
+    process.join()
     assert process.exitcode is not None
     return process.exitcode
 
 
+def start_svt_train(config: TrainConfig, output: Path, signal_: Signal | None = None) -> Forked:
+    """As ``svt_train``, which goes on."""
+    return Forked(_run, ["train", *command_words(config)], str(output), signal_)
+
+
 def _run(words: list[str], output: str, signal_: Signal | None) -> None:
-    os.setsid()
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for standard in (1, 2):
         os.dup2(descriptor, standard)

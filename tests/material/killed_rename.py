@@ -26,11 +26,9 @@ def kill_at_rename(number: int, *, after: bool) -> None:
 
 def run_and_kill(work: Callable[..., object], number: int, *arguments: object, after: bool) -> int | None:
     """Call ``work(*arguments)`` in a process that is killed so; returns its exit status, -SIGKILL where it was."""
-    from forked import CONTEXT, make_ready
+    from forked import Forked
 
-    make_ready()
-    process = CONTEXT.Process(target=_work_until, args=(work, number, arguments, after))
-    process.start()
+    process = Forked(_work_until, work, number, arguments, after)
     process.join()
     return process.exitcode
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from svtoolkit import composition
 from svtoolkit.config import (
     AdamW8bitConfig,
     AdamWConfig,
@@ -80,19 +81,24 @@ def command_words(config: TrainConfig) -> list[str]:
     """The words after `svt train` that compose this configuration."""
     words = [f"model={config.model.name}", f"optim={config.optim.name}", f"loss={config.loss.name}"]
     words += [f"schedule={config.schedule.name}", f"margin_schedule={config.margin_schedule.name}"]
-    return words + list(_assignments(config))
+    composed = _composed(*words, "data.train=none", "exp_dir=none")
+    return words + list(_assignments(config, composed))
 
 
-def _assignments(node: Any, prefix: str = "") -> list[str]:
-    words = []
+@cache
+def _composed(*words: str) -> TrainConfig:
+    return composition.load("train", list(words))
+
+
+def _assignments(node: Any, composed: Any, prefix: str = "") -> Iterator[str]:
+    """Of what is not so already."""
     for item in fields(node):
-        value = getattr(node, item.name)
+        value, other = getattr(node, item.name), getattr(composed, item.name)
         if is_dataclass(value):
-            words += _assignments(value, f"{prefix}{item.name}.")
-        elif prefix not in ("model.", "optim.", "loss.", "schedule.", "margin_schedule.") or item.name != "name":
+            yield from _assignments(value, other, f"{prefix}{item.name}.")
+        elif value != other:
             shown = value if isinstance(value, str) else json.dumps(value)
-            words.append(f"{prefix}{item.name}={shown}")
-    return words
+            yield f"{prefix}{item.name}={shown}"
 
 
 def read_run(exp_dir: Path) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import json
 import logging
 import multiprocessing.util
 import os
+import pickle
 import select
 import signal
 import socket
@@ -31,9 +32,10 @@ from pathlib import Path
 from typing import Any
 
 PRELOADED = (
-    "svtoolkit.cli svtoolkit.composition hydra omegaconf yaml torch._dynamo torch.utils.tensorboard soundfile soxr "
+    "svtoolkit.cli svtoolkit.composition svtoolkit.training.experiment svtoolkit.training.processes hydra omegaconf "
+    "yaml torch._dynamo torch.utils.tensorboard soundfile soxr "
     "matplotlib.figure matplotlib.backends.backend_svg matplotlib.backends.backend_agg scipy.optimize kaldiio "
-    "torch.utils.flop_counter espeakng_loader av warm_composition svtoolkit.training.experiment "
+    "torch.utils.flop_counter torch.distributed.fsdp pytest hypothesis espeakng_loader av warm_composition "
     "svtoolkit.models.resnet svtoolkit.reporting.figures svtoolkit.reporting.learning_curves matplotlib.style "
     "svtoolkit.corpora.synthetic.corpus"
 ).split()
@@ -88,6 +90,28 @@ def start(folder: Path) -> Path:
     return program
 
 
+CALL = "--call"
+"""First word of a request to call a function instead of a command, which is answered at once by the process's id, of
+so many characters as ``ID`` has."""
+
+ID = "%16d"
+
+FOLDER = "WARM_SVT_FOLDER"
+"""Environment variable: the folder that all workers of a test run share."""
+
+
+def connect(request: list[Any], streams: list[int]) -> socket.socket:
+    """Send a request, as the program does; what ends it is received: the exit status."""
+    folder = Path(os.environ[FOLDER])
+    start(folder)
+    link = socket.socket(socket.AF_UNIX)
+    link.connect(str(folder / "warm"))
+    content = json.dumps(request).encode()
+    socket.send_fds(link, [len(content).to_bytes(4, "big")], streams)
+    link.sendall(content)
+    return link
+
+
 def in_bash(program: Path) -> dict[str, str]:
     """What the environment of a shell script needs for its `svt` to be this one, whatever PATH says."""
     return {"BASH_FUNC_svt%%": f"() {{ '{program}' \"$@\"\n}}"}
@@ -134,6 +158,10 @@ def _serve(address: str, run: int) -> None:
                     del calls[link]
 
 
+RANKS_WAIT = {"RANKS_WAIT": "for a signal"}
+"""Environment in which processes that train together begin when a signal has come: others are still importing then."""
+
+
 def _fork_what_would_be_spawned() -> None:
     from torch.distributed.elastic import multiprocessing as elastic
 
@@ -145,6 +173,10 @@ def _fork_what_would_be_spawned() -> None:
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):  # a spawned process has no handlers
                 if signal.getsignal(number) != signal.SIG_IGN:
                     signal.signal(number, signal.SIG_DFL)
+            if RANKS_WAIT.items() <= os.environ.items():
+                os.setpgid(0, 0)  # nothing reaches it but what is forwarded
+                while not signal.sigpending():
+                    time.sleep(0.01)
             return entrypoint(*arguments)
 
         return start_processes(entrypoint=begin, start_method="fork", **others)
@@ -186,6 +218,8 @@ def _begin(listener: socket.socket, calls: dict[socket.socket, int]) -> None:
     with contextlib.suppress(PermissionError, ProcessLookupError):
         os.setpgid(child, child)
     calls[link] = child
+    if json.loads(request)[1][:1] == [CALL]:
+        link.sendall(ID.encode() % child)
 
 
 def _call(program: int, words: list[str], folder: str, environment: dict[str, str], streams: list[int]) -> None:
@@ -214,7 +248,7 @@ def _call(program: int, words: list[str], folder: str, environment: dict[str, st
         atexit.register(function)
     torch.set_num_threads(int(environment.get("OMP_NUM_THREADS") or os.cpu_count() or 1))
     try:
-        status = main()
+        status = _call_function(*words[1:]) if words[:1] == [CALL] else main()
     except SystemExit as end:  # of Hydra
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
@@ -227,6 +261,13 @@ def _call(program: int, words: list[str], folder: str, environment: dict[str, st
         with contextlib.suppress(OSError):
             output.flush()
     os._exit(status)
+
+
+def _call_function(path: str, content: str) -> int:
+    sys.path[:] = json.loads(path)
+    function, arguments = pickle.loads(bytes.fromhex(content))
+    function(*arguments)
+    return 0
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
-from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,8 @@ from tiny_runs import tiny_config
 
 from svtoolkit.errors import UserError
 from svtoolkit.runs.full_state import list_states, save_state
-from svtoolkit.training.experiment import train
+from svtoolkit.training.experiment import Experiment, train
+from svtoolkit.training.run_state import UnfitStateError, check_state
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -72,13 +74,31 @@ STATES = {
 
 
 @pytest.fixture(scope="module")
-def stopped(finished, tmp_path_factory) -> Path:
-    """A copy of the finished run."""
-    return Path(shutil.copytree(finished, tmp_path_factory.mktemp("stopped") / "exp"))
+def experiment(speech, tmp_path_factory) -> Experiment:
+    return Experiment(tiny_config(speech, tmp_path_factory.mktemp("experiment")))
 
 
-@pytest.mark.parametrize("kind", STATES)
-def test_states_of_something_else(kind, speech, finished, tmp_path, caplog):
+def ask(experiment: Experiment, state: dict[str, Any]) -> None:
+    """As a run that looks for a state that it can resume from."""
+    check_state(state)
+    experiment.loop.restore(state)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in STATES if kind != "fewer classes"])
+def test_states_of_something_else_are_refused(kind, experiment, finished, monkeypatch):
+    change, noun = STATES[kind]
+    optimizer = experiment.step.optimizer
+    monkeypatch.setattr(optimizer, "param_groups", [dict(group) for group in optimizer.param_groups])
+    state = torch.load(list_states(finished / "checkpoints")[-1], weights_only=True)
+    check_state(state)
+    change(state)
+    with pytest.raises(UnfitStateError, match=re.escape(noun)):
+        ask(experiment, state)
+
+
+@pytest.mark.parametrize("kind", ["a list for a head", "fewer classes", "momentum of another shape"])
+def test_a_run_falls_back_to_the_state_before(kind, speech, finished, tmp_path, caplog):
+    """Whether the parts, the data or the optimizer do not fit."""
     change, noun = STATES[kind]
     exp_dir = shutil.copytree(finished, tmp_path / "exp")
     older, newest = list_states(exp_dir / "checkpoints")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
-import textwrap
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from forked import Forked
 from state_material import a_state, names, same
 
 import svtoolkit.system.atomic
@@ -111,16 +110,16 @@ def test_an_interrupted_write_leaves_the_old_states_and_nothing_else(tmp_path, m
     assert same(load_latest_state(tmp_path), (1, a_state(1)))
 
 
+def killed_at_flush(folder: Path) -> None:
+    os.fsync = lambda descriptor: os._exit(9)
+    save_state(folder, 2, {"x": 1}, keep=1)
+
+
 def test_a_killed_write_leaves_the_old_states_and_its_rest_is_cleared_away_later(tmp_path):
     save_state(tmp_path, 1, a_state(1), keep=1)
-    program = f"""
-        import os
-        from svtoolkit.runs.full_state import save_state
-        os.fsync = lambda descriptor: os._exit(9)
-        save_state({str(tmp_path)!r}, 2, {{"x": 1}}, keep=1)
-    """
-    killed = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], timeout=120, check=False)
-    assert killed.returncode == 9
+    killed = Forked(killed_at_flush, tmp_path)
+    killed.join()
+    assert killed.exitcode == 9
     assert len(names(tmp_path)) == 2
     assert same(load_latest_state(tmp_path), (1, a_state(1)))
     save_state(tmp_path, 3, a_state(3), keep=1)
@@ -180,24 +179,21 @@ def test_a_full_disk_while_flushing(tmp_path, monkeypatch):
     assert names(tmp_path) == ["state-0000000001.pt"]
 
 
+def refused_beyond(limit: int, folder: Path) -> None:
+    import resource
+
+    save_state(folder, 1, {"x": torch.arange(5)}, keep=1)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    with pytest.raises(OSError):  # noqa: PT011 (whatever the system says)
+        save_state(folder, 2, {"x": torch.ones(200_000)}, keep=1)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="resource limits are POSIX")
 @pytest.mark.parametrize("limit", [100, 300_000])
 def test_a_real_limit_on_the_file(tmp_path, limit):
     """The system itself refuses the bytes beyond a limit; the process survives and says so."""
-    program = f"""
-        import resource, torch
-        from svtoolkit.runs.full_state import save_state
-        save_state({str(tmp_path)!r}, 1, {{"x": torch.arange(5)}}, keep=1)
-        resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, resource.RLIM_INFINITY))
-        try:
-            save_state({str(tmp_path)!r}, 2, {{"x": torch.ones(200_000)}}, keep=1)
-        except OSError as error:
-            print("refused", error)
-    """
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.startswith("refused")
+    limited = Forked(refused_beyond, limit, tmp_path)
+    limited.join()
+    assert limited.exitcode == 0, limited.output()
     assert names(tmp_path) == ["state-0000000001.pt"]
     assert same(load_latest_state(tmp_path), (1, {"x": torch.arange(5)}))

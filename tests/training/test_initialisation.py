@@ -60,7 +60,7 @@ def test_a_head_is_kept_and_answers_for_the_same_speakers(base, speech, tmp_path
 @pytest.mark.parametrize(("speeds", "first"), [([1.0, 0.9, 1.1], 0), ([0.9, 1.0, 1.1], 6)])
 def test_the_original_speakers_are_the_classes_of_speed_one(speech, tmp_path, speeds, first):
     base = tmp_path / "base"
-    assert train(tiny_config(speech, base, data__speeds=speeds, trainer__epochs=1)) is None
+    assert train(tiny_config(speech, base, data__speeds=speeds, trainer__epochs=1, trainer__batch_size=36)) is None
     assert average(AverageConfig(exp_dir=str(base), num=1), "svt average") == 0
     config = tiny_config(speech, tmp_path / "exp", init_from=str(base), init_head=ORIGINAL, data__speeds=[1.0])
     experiment = begin(config)
@@ -83,7 +83,7 @@ def test_large_margin_fine_tuning_is_stopped_and_resumed(base, speech, tmp_path,
     changes = {
         "init_from": str(origin), "init_head": ORIGINAL, "data__speeds": [1.0], "data__crop_frames": 60,
         "loss__margin": 0.5, "margin_schedule__name": "constant", "margin_schedule__start": 0.0,
-        "margin_schedule__end": 0.0, "optim__lr": 0.01, "trainer__batch_size": 4,
+        "margin_schedule__end": 0.0, "optim__lr": 0.01, "trainer__batch_size": 4, "trainer__epochs": 1,
     }  # fmt: skip
     assert train(tiny_config(speech, tmp_path / "whole", **changes)) is None
     config = tiny_config(speech, tmp_path / "exp", **changes)

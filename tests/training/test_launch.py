@@ -18,9 +18,10 @@ import pytest
 import torch
 import torch.distributed as dist
 from forked import free_port
+from made_once import made_once
 from tiny_runs import assert_same_run, command_words, read_records, read_run, tiny_config
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
-from warm_svt import ranks_of
+from warm_svt import RANKS_WAIT, ranks_of
 
 from svtoolkit.config import TrainConfig
 from svtoolkit.distributed import world as world_module
@@ -35,7 +36,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc"),
 ]
 
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "svtoolkit.cli"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--no-python"]
 SVT = [sys.executable, "-m", "svtoolkit.cli"]
 ENVIRONMENT = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
 
@@ -63,13 +64,6 @@ def wait_for_step(exp_dir: Path, step: int, process: subprocess.Popen[str]) -> N
         time.sleep(0.02)
 
 
-def spawned_by(process: subprocess.Popen[str]) -> list[int]:
-    """Processes that train, in order of their rank, where the command is the installed one."""
-    children = (Path("/proc") / str(process.pid) / "task" / str(process.pid) / "children").read_text().split()
-    commands = {pid: (Path("/proc") / pid / "cmdline").read_bytes() for pid in children}
-    return [int(pid) for pid in children if b"spawn_main" in commands[pid]]
-
-
 def is_gone(pid: int) -> bool:
     try:
         return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
@@ -78,13 +72,15 @@ def is_gone(pid: int) -> bool:
 
 
 @pytest.fixture(scope="module")
-def pair(speech, tmp_path_factory) -> Path:
+def pair(speech, shared_folder, warm_svt) -> Path:
     """exp_dir of the tiny run on two devices, undisturbed, as torchrun starts it."""
-    folder = tmp_path_factory.mktemp("pair")
-    status, output = finish(start(TORCHRUN, tiny_config(speech, folder / "exp")))
-    assert status == 0, output
-    assert output.count("effective batch 8 = 2 devices x 4 x 1 accumulated") == 1, "one process speaks"
-    return folder / "exp"
+
+    def make(folder: Path) -> None:
+        status, output = finish(start([*TORCHRUN, warm_svt], tiny_config(speech, folder / "exp")))
+        assert status == 0, output
+        assert output.count("effective batch 8 = 2 devices x 4 x 1 accumulated") == 1, "one process speaks"
+
+    return made_once(shared_folder, "pair", make) / "exp"
 
 
 def weights_of(exp_dir: Path) -> dict[str, torch.Tensor]:
@@ -110,12 +106,13 @@ def test_two_devices_learn_what_one_accumulates(pair, speech, tmp_path):
 
 def test_stopped_and_killed_and_resumed_it_is_the_run_that_torchrun_starts(pair, speech, tmp_path, warm_svt):
     config = tiny_config(speech, tmp_path / "exp", trainer__devices=2)
-    process = start([warm_svt], config)
+    process = start(SVT, config)
     wait_for_step(tmp_path / "exp", 4, process)
     process.send_signal(signal.SIGTERM)
     status, output = finish(process)
     assert status == 128 + signal.SIGTERM, output
     assert "stopped by signal 15, state saved" in output
+    assert output.count("effective batch 8 = 2 devices x 4 x 1 accumulated") == 1, "one process speaks"
 
     process = start([warm_svt], config)
     wait_for_step(tmp_path / "exp", 14, process)
@@ -128,20 +125,20 @@ def test_stopped_and_killed_and_resumed_it_is_the_run_that_torchrun_starts(pair,
     assert "Traceback" not in output
     assert all(map(is_gone, ranks))
 
-    status, output = finish(start(SVT, config))
+    status, output = finish(start([warm_svt], config))
     assert status == 0, output
-    assert output.count("effective batch 8 = 2 devices x 4 x 1 accumulated") == 1, "one process speaks"
     assert_same_run(tmp_path / "exp", pair)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_stopped_before_the_first_step(number, speech, tmp_path):
+def test_stopped_before_the_first_step(number, speech, tmp_path, warm_svt):
     """As a run of one process: nothing went wrong, and no memory ran out."""
     if signal.getsignal(number) == signal.SIG_IGN:
         pytest.skip(f"signal {number} is ignored here, and so it is by what is started here")
-    process = start(SVT, tiny_config(speech, tmp_path / "exp", trainer__devices=2, trainer__epochs=50))
+    config = tiny_config(speech, tmp_path / "exp", trainer__devices=2, trainer__epochs=50)
+    process = start([warm_svt], config, **RANKS_WAIT)
     end = time.monotonic() + 60
-    while len(ranks := spawned_by(process)) < 2:
+    while len(ranks := ranks_of(process)) < 2:
         assert process.poll() is None
         assert time.monotonic() < end
         time.sleep(0.02)

@@ -65,6 +65,6 @@ def test_weights_that_explode(weights, caplog, factor, warns):
 
 @pytest.mark.parametrize(("rate", "warnings"), [(1e3, 1), (0.05, 0)])
 def test_a_run(speech, tmp_path, caplog, rate, warnings):
-    config = tiny_config(speech, tmp_path / "exp", optim__lr=rate, validation__speakers=0)
+    config = tiny_config(speech, tmp_path / "exp", optim__lr=rate, validation__speakers=0, data__speeds=[1.0])
     assert train(config) is None
     assert sum("too high" in message or "does not learn" in message for message in caplog.messages) == warnings
