@@ -106,7 +106,7 @@ def _read_cohort(config: ScoreConfig) -> tuple[EmbeddingTable | None, np.ndarray
         if config.normalisation != "none" or config.subtract_mean:
             raise UserError(
                 f"normalisation={config.normalisation} subtract_mean={config.subtract_mean} need a cohort; "
-                "give cohort=embeddings.scp of speakers outside the evaluation, and their cohort_utt2spk"
+                "give cohort=embeddings.scp and cohort_utt2spk=utt2spk of speakers outside the evaluation"
             )
         return None, None
     utterances = read_embeddings(config.cohort)
