@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up .venv with the extras the tests need, then runs pytest on all cores. Arguments go to pytest:
 #   scripts/test.sh tests/scoring -k eer
-#   scripts/test.sh -m "not end_to_end"      without recipes and groups of processes
+#   scripts/test.sh -m "not end_to_end"      the inner loop: without recipes, runs and networks of full size
 # Its exit code is pytest's.
 
 set -euo pipefail
