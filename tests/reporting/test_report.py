@@ -6,14 +6,11 @@ from datetime import date
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
 import pytest
 from jinja2 import UndefinedError
 from report_material import draw_scores, make_history, make_result
 
-from svtoolkit.errors import UserError
-from svtoolkit.reporting.formatting import fact, file_stem, percent, plain
-from svtoolkit.reporting.inline_svg import INK, inline_svg
+from svtoolkit.reporting.inline_svg import INK
 from svtoolkit.reporting.page import page_template
 from svtoolkit.reporting.report import write_report
 
@@ -347,91 +344,3 @@ def test_many_trials_give_a_small_page(tmp_path):
     scored = draw_scores(200_000)
     index = write_report(tmp_path, results=[make_result(scored)], scored=[scored], history=make_history(3000, 300))
     assert index.stat().st_size < 1_000_000
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"eer": None}, "result 1 of the report: found None as 'eer', expected a number"),
-        ({"eer": float("nan")}, "found None as 'eer', expected a number"),
-        ({"eer": True}, "found True as 'eer', expected a number"),
-        ({"eer_threshold": "0.4"}, "found '0.4' as 'eer_threshold', expected a number"),
-        ({"scores": 3}, "found 3 as 'scores', expected a name"),
-        ({"cllr": "low"}, "found 'low' as 'cllr', expected a number"),
-        ({"eer_interval": [0.1]}, "as 'eer_interval', expected the two ends"),
-        ({"eer_interval": ["a", "b"]}, "as 'eer_interval', expected the two ends"),
-        ({"min_dcf_intervals": {"0.01": [0.1]}}, "as 'min_dcf_intervals', expected two bounds by target prior"),
-        ({"system": 3}, "found 3 as 'system', expected a name, or nothing"),
-        ({"network": "r34"}, "found 'r34' as 'network', expected a mapping"),
-        ({"min_dcf": [0.1]}, "as 'min_dcf', expected costs by target prior"),
-        ({"min_dcf": {"0.01": "low"}}, "as 'min_dcf', expected costs by target prior"),
-        ({"min_dcf": {"1.5": 0.1}}, "as 'min_dcf', expected costs by target prior"),
-        ({"min_dcf": {"prior": 0.1}}, "as 'min_dcf', expected costs by target prior"),
-        ({"trials": 61}, "found 60 scores behind 61 trials of eval, as-norm"),
-        ({"note": {1, 2}}, r"results\[0\]\.note of the report: found a set"),
-    ],
-)
-def test_a_result_that_cannot_be_shown_is_refused(tmp_path, changes, message):
-    scored = draw_scores(60)
-    with pytest.raises(UserError, match=message):
-        write_report(tmp_path / "report", results=[make_result(scored) | changes], scored=[scored])
-    assert not (tmp_path / "report").exists()
-
-
-def test_results_and_scores_must_belong_together(tmp_path):
-    scored = draw_scores(60)
-    with pytest.raises(UserError, match="found 0 results and scores of 0"):
-        write_report(tmp_path, results=[], scored=[])
-    with pytest.raises(UserError, match="found 1 results and scores of 2"):
-        write_report(tmp_path, results=[make_result(scored)], scored=[scored] * 2)
-    with pytest.raises(UserError, match="more than one result of eval, as-norm"):
-        write_report(tmp_path, results=[make_result(scored)] * 2, scored=[scored] * 2)
-    one_class = (scored.scores, np.ones(60, dtype=bool))
-    with pytest.raises(UserError, match="scores of eval, as-norm: found 60 target and 0 non-target trials"):
-        write_report(tmp_path, results=[make_result(scored)], scored=[one_class])
-    with pytest.raises(UserError, match="scores of eval, as-norm: found 0 target and 0 non-target trials"):
-        write_report(tmp_path, results=[make_result(scored, trials=0)], scored=[(np.zeros(0), np.zeros(0, dtype=bool))])
-
-
-def test_plain_makes_json_of_what_python_holds():
-    value = {
-        1: np.float32(0.5),
-        "array": np.arange(2),
-        "path": Path("a/b"),
-        "day": date(2020, 1, 2),
-        "infinite": float("inf"),
-        "nested": ({"x": np.int64(3)}, None, True),
-    }
-    assert plain(value) == {
-        "1": 0.5,
-        "array": [0, 1],
-        "path": "a/b",
-        "day": "2020-01-02",
-        "infinite": None,
-        "nested": [{"x": 3}, None, True],
-    }
-    with pytest.raises(UserError, match=r"facts\.model of the report: found a object"):
-        plain({"model": object()}, "facts")
-
-
-def test_values_read_well():
-    assert percent(0.0312) == "3.12 %"
-    assert percent(None) == "–"
-    assert fact([1, 2.5, {"a": False}, None]) == "1, 2.5, a no, –"
-    assert file_stem("../a b", "ü?") == "a-b-ü"
-    assert file_stem("x" * 500) == "x" * 150
-    assert file_stem("xx" + "语" * 500) == "xx" + "语" * 49
-    assert file_stem("..") == "unnamed"
-
-
-def test_inline_svg_rewrites_ids_but_not_text():
-    svg = (
-        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"><metadata>m</metadata>'
-        '<defs><style>* {fill: red}</style><path id="p"/></defs><use xlink:href="#p" style="clip-path: url(#p)"/>'
-        f'<text style="fill: {INK}">id="p" url(#p) {INK}</text></svg>'
-    )
-    assert inline_svg(svg, prefix="a-", label='x "y"') == (
-        '<svg role="img" aria-label="x &quot;y&quot;"><defs><path id="a-p" /></defs>'
-        '<use href="#a-p" style="clip-path: url(#a-p)" />'
-        f'<text style="fill: currentColor">id="p" url(#p) {INK}</text></svg>'
-    )
