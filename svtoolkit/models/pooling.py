@@ -6,20 +6,30 @@ import torch
 from torch import Tensor, nn
 
 
+def rows_of(feature_map: Tensor) -> Tensor:
+    """(batch, channels, bins, frames) -> (batch, channels * bins, frames), float32 or float64; bins may be missing."""
+    rows = feature_map.flatten(1, -2)
+    return rows.to(torch.promote_types(rows.dtype, torch.float32))
+
+
 class StatisticsPooling(nn.Module):
     """Mean and standard deviation over time (Snyder et al., Interspeech 2017).
 
     WeSpeaker's TSTP: channel and frequency are flattened, the variance is unbiased, and 1e-7 stands under the root.
     A map of a single frame has no unbiased variance; its deviation is that of variance 0. Maps of half precision are
     pooled in float32: in float16 the square of a deviation above 256 is infinite.
+
+    Args:
+        eps: what is added to the variance under the root.
     """
 
-    eps = 1e-7
+    def __init__(self, eps: float = 1e-7) -> None:
+        super().__init__()
+        self.eps = eps
 
     def forward(self, feature_map: Tensor) -> Tensor:
-        """(batch, channels, bins, frames) -> (batch, 2 * channels * bins), float32 or float64."""
-        rows = feature_map.flatten(1, 2)
-        rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
+        """(batch, channels, bins, frames) -> (batch, 2 * channels * bins), float32 or float64; bins may be missing."""
+        rows = rows_of(feature_map)
         correction = 1 if rows.shape[-1] > 1 else 0
         variance, mean = torch.var_mean(rows, dim=-1, correction=correction)
         return torch.cat([mean, torch.sqrt(variance + self.eps)], dim=1)
@@ -30,18 +40,22 @@ class StretchedStatistics:
 
     Means and squared deviations are merged in float64 (Chan, Golub & LeVeque, 1983), so that no length loses digits;
     of mps, which has none, on the CPU.
+
+    Args:
+        eps: of the ``StatisticsPooling``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, eps: float = 1e-7) -> None:
+        self.eps = eps
         self.frames = 0
         self.device = torch.device("cpu")
         self.mean = torch.zeros(())
         self.squares = torch.zeros(())
 
     def include(self, feature_map: Tensor) -> None:
-        """The next frames: (batch, channels, bins, frames), of which there is one or more."""
+        """The next frames: (batch, channels, ..., frames), of which there is one or more."""
         self.device = feature_map.device
-        rows = feature_map.flatten(1, 2)
+        rows = feature_map.flatten(1, -2)
         rows = (rows.cpu() if self.device.type == "mps" else rows).double()
         frames = rows.shape[-1]
         variance, mean = torch.var_mean(rows, dim=-1, correction=0)
@@ -54,4 +68,4 @@ class StretchedStatistics:
     def pooled(self) -> Tensor:
         """(batch, 2 * channels * bins), float32."""
         variance = self.squares / max(1, self.frames - 1)
-        return torch.cat([self.mean, torch.sqrt(variance + StatisticsPooling.eps)], dim=1).float().to(self.device)
+        return torch.cat([self.mean, torch.sqrt(variance + self.eps)], dim=1).float().to(self.device)
