@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -33,6 +34,44 @@ class StatisticsPooling(nn.Module):
         correction = 1 if rows.shape[-1] > 1 else 0
         variance, mean = torch.var_mean(rows, dim=-1, correction=correction)
         return torch.cat([mean, torch.sqrt(variance + self.eps)], dim=1)
+
+
+class AttentivePooling(nn.Module):
+    """Mean and deviation over time, weighted by attention in each channel (Desplanques et al., Interspeech 2020).
+
+    WeSpeaker's ASTP, eq. 1 to 5 of the paper with a tanh between the layers; the variance is at least 1e-7. Pooled in
+    float32, as ``StatisticsPooling``.
+
+    Args:
+        channels: of the map, times its bins.
+        hidden: of the layer between map and weights.
+        global_context: whether the attention sees the mean and the deviation of the whole utterance too.
+    """
+
+    eps = 1e-7
+
+    def __init__(self, channels: int, hidden: int = 128, *, global_context: bool = False) -> None:
+        super().__init__()
+        self.global_context = global_context
+        self.linear1 = nn.Conv1d(channels * (3 if global_context else 1), hidden, 1)
+        self.linear2 = nn.Conv1d(hidden, channels, 1)
+
+    def forward(self, feature_map: Tensor) -> Tensor:
+        """(batch, channels, ..., frames) -> (batch, 2 * channels), float32 or float64."""
+        rows = rows_of(feature_map)
+        logits = self.linear2(torch.tanh(self._hidden(rows)))
+        weights = torch.softmax(logits.to(rows.dtype), dim=-1)
+        mean = (weights * rows).sum(-1)
+        variance = (weights * rows.square()).sum(-1) - mean.square()
+        return torch.cat([mean, torch.sqrt(variance.clamp(min=self.eps))], dim=1)
+
+    def _hidden(self, rows: Tensor) -> Tensor:
+        """The context is the same in every frame, and so is what the layer makes of it: that is computed once."""
+        if not self.global_context:
+            return self.linear1(rows)
+        of_frames, of_context = self.linear1.weight.split([rows.shape[1], 2 * rows.shape[1]], dim=1)
+        context = StatisticsPooling(self.eps)(rows).unsqueeze(-1)
+        return F.conv1d(rows, of_frames) + F.conv1d(context, of_context, self.linear1.bias)
 
 
 class StretchedStatistics:

@@ -36,6 +36,11 @@ def _df_resnet(blocks: Blocks, *, gemini: bool = False) -> Row:
     return Row("svtoolkit.models.df_resnet:build_df_resnet", ModelConfig, arguments, "DF-ResNet")
 
 
+def _ecapa_tdnn(channels: int, *, global_context: bool = False) -> Row:
+    arguments = {"channels": channels, "global_context": global_context}
+    return Row("svtoolkit.models.ecapa_tdnn:EcapaTdnn", ModelConfig, arguments, "ECAPA-TDNN")
+
+
 NETWORKS = Registry(
     "network",
     "svtoolkit.models",
@@ -81,6 +86,11 @@ NETWORKS = Registry(
         "gemini_df_resnet114": _df_resnet((3, 3, 27, 3), gemini=True),
         "gemini_df_resnet183": _df_resnet((3, 8, 45, 3), gemini=True),
         "gemini_df_resnet237": _df_resnet((3, 8, 63, 3), gemini=True),
+        # WeSpeaker, wespeaker/models/ecapa_tdnn.py
+        "ecapa_tdnn_c512": _ecapa_tdnn(512),
+        "ecapa_tdnn_c1024": _ecapa_tdnn(1024),
+        "ecapa_tdnn_glob_c512": _ecapa_tdnn(512, global_context=True),
+        "ecapa_tdnn_glob_c1024": _ecapa_tdnn(1024, global_context=True),
     },
     ModelConfig,
 )

@@ -8,6 +8,19 @@ import torch
 from torch import nn
 
 from svtoolkit.models import SpeakerNetwork, build_model
+from svtoolkit.models.registry import NETWORKS
+
+NARROW = {
+    "ecapa_tdnn_c512": {"channels": 16},
+    "ecapa_tdnn_glob_c512": {"channels": 16},
+}
+"""A network of every family of convolutions beside ResNet -> what makes it narrow."""
+
+
+def narrow(name: str, *, num_bins: int, embedding_dim: int) -> SpeakerNetwork:
+    """A network of ``NARROW``, as deep as published, with few channels."""
+    arguments = {**NETWORKS[name].arguments, **NARROW[name]}
+    return NETWORKS.load(name)(num_bins=num_bins, embedding_dim=embedding_dim, **arguments)
 
 
 @cache

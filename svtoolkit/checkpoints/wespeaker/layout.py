@@ -1,0 +1,136 @@
+"""How the names of a network's weights correspond to those of another toolkit, and what is said where they do not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+
+from svtoolkit.errors import UserError
+
+SHOWN = 6
+"""Names that a message lists; the others are counted."""
+
+
+class Part(NamedTuple):
+    """Names with a common prefix: ours, theirs, and a pattern of what may follow.
+
+    ``first_block`` is our number of the block that is their number 0.
+    """
+
+    ours: str
+    theirs: str
+    rest: str = ".+"
+    first_block: int = 0
+
+
+class Layout(NamedTuple):
+    """All names of a family of networks.
+
+    Attributes:
+        network: what the family is called.
+        expected: first parts of their names, for messages.
+        parts: each of them has one weight or more.
+    """
+
+    network: str
+    expected: str
+    parts: tuple[Part, ...]
+
+
+class _Renamed(NamedTuple):
+    """What a layout makes of names: new name by old one, names that it does not have, parts without a name."""
+
+    names: dict[str, str]
+    unexpected: list[str]
+    missing: list[str]
+
+
+def list_names(names: Sequence[str]) -> str:
+    """The first of them in quotes, and how many more there are."""
+    shown = ", ".join(map(repr, names[:SHOWN]))
+    return shown if len(names) <= SHOWN else f"{shown} and {len(names) - SHOWN} more"
+
+
+def rename_to_ours(weights: Mapping[str, Tensor], layouts: Sequence[Layout]) -> dict[str, Tensor]:
+    """Weights under their names as ours, by the layout that fits best.
+
+    ``num_batches_tracked`` that averaging made a float becomes an integer again.
+
+    Raises:
+        UserError: names that the layout does not have, or parts of it without any.
+    """
+    layout, renamed = _best(weights, layouts, from_ours=False)
+    if renamed.unexpected:
+        plural = len(renamed.unexpected) > 1
+        raise UserError(
+            f"{list_names(renamed.unexpected)} {'are not weights' if plural else 'is not a weight'} of a WeSpeaker "
+            f"{layout.network}; expected {layout.expected}"
+        )
+    if renamed.missing:
+        raise UserError(
+            f"a WeSpeaker {layout.network} has weights {list_names(renamed.missing)}, and there are none here; "
+            f"expected {layout.expected}"
+        )
+    return {
+        renamed.names[name]: tensor.long() if name.endswith("num_batches_tracked") else tensor
+        for name, tensor in weights.items()
+    }
+
+
+def rename_to_theirs(weights: Mapping[str, Tensor], layouts: Sequence[Layout]) -> dict[str, Tensor]:
+    """Our weights under their names, by the layout that fits best.
+
+    Raises:
+        UserError: names that no network of theirs has.
+    """
+    layout, renamed = _best(weights, layouts, from_ours=True)
+    if renamed.unexpected or renamed.missing:
+        found = list_names(renamed.unexpected or renamed.missing)
+        plural = len(renamed.unexpected or renamed.missing) > 1
+        problem = f"{'are' if plural else 'is'} not {'weights' if plural else 'a weight'} of"
+        raise UserError(
+            f"{found} {problem if renamed.unexpected else 'without a weight, which is part of'} a {layout.network}; "
+            f"WeSpeaker's names are known for {', '.join(_families(layouts))}"
+        )
+    return {renamed.names[name]: tensor for name, tensor in weights.items()}
+
+
+def _families(layouts: Iterable[Layout]) -> list[str]:
+    return list(dict.fromkeys(layout.network.partition(" with ")[0] for layout in layouts))
+
+
+def _best(names: Iterable[str], layouts: Sequence[Layout], *, from_ours: bool) -> tuple[Layout, _Renamed]:
+    """The layout that leaves the fewest names over, and of these the one with the fewest parts without a name."""
+    names = list(names)
+    found = [(layout, _rename(names, layout, from_ours=from_ours)) for layout in layouts]
+    return min(found, key=lambda pair: (len(pair[1].unexpected), len(pair[1].missing)))
+
+
+def _rename(names: Iterable[str], layout: Layout, *, from_ours: bool) -> _Renamed:
+    renamed, unexpected, used = {}, [], set()
+    for name in names:
+        for part in layout.parts:
+            new = _rename_in(part, name, from_ours=from_ours)
+            if new is not None:
+                renamed[name] = new
+                used.add(part)
+                break
+        else:
+            unexpected.append(name)
+    missing = [(part.ours if from_ours else part.theirs) + "*" for part in layout.parts if part not in used]
+    return _Renamed(renamed, unexpected, missing)
+
+
+def _rename_in(part: Part, name: str, *, from_ours: bool) -> str | None:
+    source, target = (part.ours, part.theirs) if from_ours else (part.theirs, part.ours)
+    following = name.removeprefix(source)
+    if not name.startswith(source) or not re.fullmatch(part.rest, following):
+        return None
+    if part.first_block == 0:
+        return target + following
+    block, _, weight = following.partition(".")
+    number = int(block) + (-part.first_block if from_ours else part.first_block)
+    return f"{target}{number}.{weight}" if number >= 0 else None  # there is no block before the first
