@@ -39,6 +39,7 @@ from svtoolkit.config.training import (
     MemoryStrategyConfig,
     ModelConfig,
     OptimConfig,
+    PooledConfig,
     ResNetConfig,
     ScheduleConfig,
     SGD8bitConfig,

@@ -77,6 +77,15 @@ class ResNetConfig(ModelConfig):
 
 
 @dataclass
+class PooledConfig(ModelConfig):
+    """A network whose statistics pooling differs from toolkit to toolkit."""
+
+    pooling_eps: float = setting(
+        1e-7, "added to the variance in the pooling; 3D-Speaker's models: 0 (CAM++), 1e-8 (ERes2Net, Res2Net)"
+    )
+
+
+@dataclass
 class MemoryStrategyConfig:
     """What becomes of activations between forward and backward pass."""
 

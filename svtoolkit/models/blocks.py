@@ -19,7 +19,7 @@ def strided_size(size: int, stride: int) -> int:
     return (size - 1) // stride + 1
 
 
-def projection_shortcut(in_channels: int, out_channels: int, stride: int) -> nn.Sequential:
+def projection_shortcut(in_channels: int, out_channels: int, stride: int | tuple[int, int]) -> nn.Sequential:
     """Identity where the shape stays, 1x1 convolution and BatchNorm where it changes."""
     if stride == 1 and in_channels == out_channels:
         return nn.Sequential()
@@ -32,7 +32,7 @@ class BasicBlock(nn.Module):
     expansion = 1
     convolutions = 2
 
-    def __init__(self, in_channels: int, channels: int, stride: int = 1) -> None:
+    def __init__(self, in_channels: int, channels: int, stride: int | tuple[int, int] = 1) -> None:
         super().__init__()
         self.conv1 = conv3x3(in_channels, channels, stride)
         self.bn1 = nn.BatchNorm2d(channels)

@@ -21,17 +21,25 @@ class StatisticsPooling(nn.Module):
     pooled in float32: in float16 the square of a deviation above 256 is infinite.
 
     Args:
-        eps: what is added to the variance under the root.
+        eps: what is added to the variance under the root. Where it is 0, a channel that does not vary has no gradient.
+
+    Raises:
+        ValueError: ``eps`` below 0.
     """
 
     def __init__(self, eps: float = 1e-7) -> None:
         super().__init__()
+        if eps < 0:
+            raise ValueError(f"pooling_eps is {eps}, expected 0 or more")
         self.eps = eps
 
     def forward(self, feature_map: Tensor) -> Tensor:
         """(batch, channels, bins, frames) -> (batch, 2 * channels * bins), float32 or float64; bins may be missing."""
         rows = rows_of(feature_map)
         correction = 1 if rows.shape[-1] > 1 else 0
+        if self.eps == 0:
+            deviation, mean = torch.std_mean(rows, dim=-1, correction=correction)
+            return torch.cat([mean, deviation], dim=1)
         variance, mean = torch.var_mean(rows, dim=-1, correction=correction)
         return torch.cat([mean, torch.sqrt(variance + self.eps)], dim=1)
 

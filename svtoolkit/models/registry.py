@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from svtoolkit.config import ModelConfig, ResNetConfig
+from svtoolkit.config import ModelConfig, PooledConfig, ResNetConfig
 from svtoolkit.config.limits import explain_excess
 from svtoolkit.errors import UserError
 from svtoolkit.registry import Registry, Row, check_settings, defaults
@@ -39,6 +39,14 @@ def _df_resnet(blocks: Blocks, *, gemini: bool = False) -> Row:
 def _ecapa_tdnn(channels: int, *, global_context: bool = False) -> Row:
     arguments = {"channels": channels, "global_context": global_context}
     return Row("svtoolkit.models.ecapa_tdnn:EcapaTdnn", ModelConfig, arguments, "ECAPA-TDNN")
+
+
+def _res2net(width: int) -> Row:
+    return Row("svtoolkit.models.eres2net:build_res2net", PooledConfig, {"width": width}, "Res2Net")
+
+
+def _eres2net(width: int, **arguments: Any) -> Row:
+    return Row("svtoolkit.models.eres2net:ERes2Net", PooledConfig, {"width": width, **arguments}, "ERes2Net")
 
 
 NETWORKS = Registry(
@@ -91,6 +99,14 @@ NETWORKS = Registry(
         "ecapa_tdnn_c1024": _ecapa_tdnn(1024),
         "ecapa_tdnn_glob_c512": _ecapa_tdnn(512, global_context=True),
         "ecapa_tdnn_glob_c1024": _ecapa_tdnn(1024, global_context=True),
+        # 3D-Speaker, WeSpeaker: wespeaker/models/campplus.py
+        "campplus": Row("svtoolkit.models.campplus:CamPlusPlus", PooledConfig, help="CAM++"),
+        # 3D-Speaker, WeSpeaker: wespeaker/models/eres2net.py, res2net.py
+        "res2net34_base": _res2net(32),
+        "res2net34_large": _res2net(64),
+        "eres2net34_base": _eres2net(32),
+        "eres2net34_large": _eres2net(64),
+        "eres2net34_aug": _eres2net(64, base_width=24, scale=3, expansion=4),
     },
     ModelConfig,
 )

@@ -13,12 +13,16 @@ from svtoolkit.models.registry import NETWORKS
 NARROW = {
     "ecapa_tdnn_c512": {"channels": 16},
     "ecapa_tdnn_glob_c512": {"channels": 16},
+    "campplus": {},
+    "res2net34_base": {"width": 4, "blocks": (1, 2, 1, 2)},
+    "eres2net34_base": {"width": 4, "blocks": (1, 2, 1, 2)},
+    "eres2net34_aug": {"width": 8, "blocks": (1, 1, 2, 1)},
 }
 """A network of every family of convolutions beside ResNet -> what makes it narrow."""
 
 
 def narrow(name: str, *, num_bins: int, embedding_dim: int) -> SpeakerNetwork:
-    """A network of ``NARROW``, as deep as published, with few channels."""
+    """A network of ``NARROW``, of few channels and, where its row allows it, few blocks."""
     arguments = {**NETWORKS[name].arguments, **NARROW[name]}
     return NETWORKS.load(name)(num_bins=num_bins, embedding_dim=embedding_dim, **arguments)
 

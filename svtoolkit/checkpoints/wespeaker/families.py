@@ -8,9 +8,9 @@ _LINEAR = "(weight|bias)"
 _STATISTICS = "(running_mean|running_var|num_batches_tracked)"
 _BATCH_NORM = "(weight|bias|running_mean|running_var|num_batches_tracked)"
 _CONV_AND_BATCH_NORM = rf"(0\.weight|1\.{_BATCH_NORM})"
-_SHORTCUT = rf"\d+\.shortcut\.{_CONV_AND_BATCH_NORM}"
+_SHORTCUT = rf"shortcut\.{_CONV_AND_BATCH_NORM}"
 
-_BLOCK = rf"\d+\.(conv[123]\.weight|bn[123]\.{_BATCH_NORM})"
+_BLOCK = rf"(conv[123]\.weight|bn[123]\.{_BATCH_NORM})"
 
 _STEM = (Part("stem.0.", "conv1.", "weight"), Part("stem.1.", "bn1.", _BATCH_NORM))
 _ONE_EMBEDDING = (Part("embedding.", "seg_1.", _LINEAR),)
@@ -18,7 +18,7 @@ _ONE_EMBEDDING = (Part("embedding.", "seg_1.", _LINEAR),)
 
 def _stages(pattern: str) -> tuple[Part, ...]:
     """Four of them, counted from 0 by us and from 1 by them."""
-    return tuple(Part(f"stages.{stage}.", f"layer{stage + 1}.", pattern) for stage in range(4))
+    return tuple(Part(f"stages.{stage}.#.", f"layer{stage + 1}.#.", pattern) for stage in range(4))
 
 
 _RESNET = Layout(
@@ -33,7 +33,7 @@ _GEMINI = Layout(
     (
         Part("stem.", "downsample_layers.0.", _CONV_AND_BATCH_NORM),
         *(Part(f"stages.{i}.0.", f"downsample_layers.{i + 1}.", _CONV_AND_BATCH_NORM) for i in range(4)),
-        *(Part(f"stages.{stage}.", f"stages.{stage}.", _BLOCK, first_block=1) for stage in range(4)),
+        *(Part(f"stages.{stage}.#.", f"stages.{stage}.#.", _BLOCK, shift=1) for stage in range(4)),
         *_ONE_EMBEDDING,
     ),
 )
@@ -59,5 +59,67 @@ _ECAPA_TDNN = Layout(
     ),
 )
 
-LAYOUTS = (_RESNET, _GEMINI, _ECAPA_TDNN)
+_DENSE_LAYER = (
+    rf"(nonlinear[12]\.batchnorm\.{_BATCH_NORM}|linear1\.weight"
+    rf"|cam_layer\.(linear_local\.weight|linear[12]\.{_LINEAR}))"
+)
+_LINEAR_AND_BATCH_NORM = rf"(linear\.weight|nonlinear\.batchnorm\.{_BATCH_NORM})"
+# Their layers are counted from 1.
+_CAMPPLUS = Layout(
+    "CAM++",
+    "head and xvector",
+    (
+        Part("head.", "head.", rf"(conv[12]\.weight|bn[12]\.{_BATCH_NORM}|layer[12]\.[01]\.({_BLOCK}|{_SHORTCUT}))"),
+        Part("stem.", "xvector.tdnn.", _LINEAR_AND_BATCH_NORM),
+        *(
+            part
+            for stage in range(3)
+            for part in (
+                Part(f"stages.{stage}.layers.#.", f"xvector.block{stage + 1}.tdnnd#.", _DENSE_LAYER, shift=-1),
+                Part(f"stages.{stage}.transition.", f"xvector.transit{stage + 1}.", _LINEAR_AND_BATCH_NORM),
+            )
+        ),
+        Part("last.", "xvector.out_nonlinear.", rf"batchnorm\.{_BATCH_NORM}"),
+        Part("embedding.linear.", "xvector.dense.linear.", "weight"),
+        Part("embedding.batchnorm.", "xvector.dense.nonlinear.batchnorm.", _STATISTICS),
+    ),
+)
+
+_RES2_OUTER = rf"(conv[13]\.weight|bn[13]\.{_BATCH_NORM})|{_SHORTCUT}"
+_RES2_INNER = rf"convs\.\d+\.weight|bns\.\d+\.{_BATCH_NORM}"
+_RES2NET = Layout(
+    "Res2Net with one embedding layer",
+    "conv1, bn1, layer1 to layer4 with convs and bns, and seg_1",
+    (*_STEM, *_stages(f"{_RES2_OUTER}|{_RES2_INNER}"), *_ONE_EMBEDDING),
+)
+_FUSION = rf"local_att\.([03]\.{_LINEAR}|[14]\.{_BATCH_NORM})"
+
+
+def _fused_stage(stage: int) -> tuple[Part, ...]:
+    """Blocks whose first group has names of its own in WeSpeaker."""
+    ours, theirs = f"stages.{stage}.#.", f"layer{stage + 1}.#."
+    return (
+        Part(ours, theirs, rf"{_RES2_OUTER}|fuse_models\.\d+\.{_FUSION}"),
+        Part(f"{ours}convs.0.", f"{theirs}conv2_1.", "weight"),
+        Part(f"{ours}bns.0.", f"{theirs}bn2_1.", _BATCH_NORM),
+        Part(f"{ours}convs.#.", f"{theirs}convs.#.", "weight", shift=1),
+        Part(f"{ours}bns.#.", f"{theirs}bns.#.", _BATCH_NORM, shift=1),
+    )
+
+
+_ERES2NET = Layout(
+    "ERes2Net with one embedding layer",
+    "conv1, bn1, layer1 to layer4, layer1_downsample to layer3_downsample, fuse_mode12 to fuse_mode1234 and seg_1",
+    (
+        *_STEM,
+        *_stages(f"{_RES2_OUTER}|{_RES2_INNER}")[:2],
+        *_fused_stage(2),
+        *_fused_stage(3),
+        *(Part(f"downsamplings.{i}.", f"layer{i + 1}_downsample.", "weight") for i in range(3)),
+        *(Part(f"fusions.{i}.", f"fuse_mode{'1234'[: i + 2]}.", _FUSION) for i in range(3)),
+        *_ONE_EMBEDDING,
+    ),
+)
+
+LAYOUTS = (_RESNET, _GEMINI, _ECAPA_TDNN, _CAMPPLUS, _RES2NET, _ERES2NET)
 """Where two fit equally well, the first is meant."""

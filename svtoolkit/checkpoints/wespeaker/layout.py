@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from torch import Tensor
@@ -15,15 +16,15 @@ SHOWN = 6
 
 
 class Part(NamedTuple):
-    """Names with a common prefix: ours, theirs, and a pattern of what may follow.
+    """Names with a common beginning: ours, theirs, and a pattern of what may follow.
 
-    ``first_block`` is our number of the block that is their number 0.
+    A ``#`` in both stands for a number, the same in both but the last one: ours is theirs plus ``shift``.
     """
 
     ours: str
     theirs: str
     rest: str = ".+"
-    first_block: int = 0
+    shift: int = 0
 
 
 class Layout(NamedTuple):
@@ -126,11 +127,26 @@ def _rename(names: Iterable[str], layout: Layout, *, from_ours: bool) -> _Rename
 
 def _rename_in(part: Part, name: str, *, from_ours: bool) -> str | None:
     source, target = (part.ours, part.theirs) if from_ours else (part.theirs, part.ours)
-    following = name.removeprefix(source)
-    if not name.startswith(source) or not re.fullmatch(part.rest, following):
+    if not name.startswith(source.partition("#")[0]):
         return None
-    if part.first_block == 0:
-        return target + following
-    block, _, weight = following.partition(".")
-    number = int(block) + (-part.first_block if from_ours else part.first_block)
-    return f"{target}{number}.{weight}" if number >= 0 else None  # there is no block before the first
+    found = _pattern(source, part.rest).fullmatch(name)
+    if found is None:
+        return None
+    numbers = [found[f"number{index}"] for index in range(source.count("#"))]
+    if part.shift:
+        numbers[-1] = str(int(numbers[-1]) + (-part.shift if from_ours else part.shift))
+        if numbers[-1].startswith("-"):  # there is none before the first
+            return None
+    return _filled(target, numbers) + found["rest"]
+
+
+@cache
+def _pattern(beginning: str, rest: str) -> re.Pattern[str]:
+    first, *others = map(re.escape, beginning.split("#"))
+    numbers = (rf"(?P<number{index}>0|[1-9]\d*){part}" for index, part in enumerate(others))
+    return re.compile(first + "".join(numbers) + f"(?P<rest>{rest})")
+
+
+def _filled(template: str, numbers: Sequence[str]) -> str:
+    first, *others = template.split("#")
+    return first + "".join(number + part for number, part in zip(numbers, others, strict=True))
