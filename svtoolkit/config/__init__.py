@@ -40,6 +40,7 @@ from svtoolkit.config.training import (
     ModelConfig,
     OptimConfig,
     PooledConfig,
+    RepVggConfig,
     ResNetConfig,
     ScheduleConfig,
     SGD8bitConfig,

@@ -86,6 +86,13 @@ class PooledConfig(ModelConfig):
 
 
 @dataclass
+class RepVggConfig(ModelConfig):
+    """A RepVGG."""
+
+    deployed: bool = setting(False, "true: one convolution for the parallel ones of a block; to embed, not to train")
+
+
+@dataclass
 class MemoryStrategyConfig:
     """What becomes of activations between forward and backward pass."""
 

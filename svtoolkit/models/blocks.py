@@ -26,6 +26,16 @@ def projection_shortcut(in_channels: int, out_channels: int, stride: int | tuple
     return nn.Sequential(conv1x1(in_channels, out_channels, stride), nn.BatchNorm2d(out_channels))
 
 
+def two_embedding_layers(statistics: int, embedding_dim: int) -> nn.Sequential:
+    """Linear, ReLU, BatchNorm without scale and shift, Linear: (batch, statistics) -> (batch, embedding_dim)."""
+    return nn.Sequential(
+        nn.Linear(statistics, embedding_dim),
+        nn.ReLU(),
+        nn.BatchNorm1d(embedding_dim, affine=False),
+        nn.Linear(embedding_dim, embedding_dim),
+    )
+
+
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions (He et al., CVPR 2016): (batch, in, bins, frames) -> (batch, channels, ...)."""
 

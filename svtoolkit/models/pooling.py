@@ -44,6 +44,15 @@ class StatisticsPooling(nn.Module):
         return torch.cat([mean, torch.sqrt(variance + self.eps)], dim=1)
 
 
+def weighted_statistics(rows: Tensor, logits: Tensor, least: float) -> Tensor:
+    """Mean and deviation of rows under weights that are the softmax of logits over time; the variance is ``least`` or
+    more. (batch, channels, frames), twice -> (batch, 2 * channels)."""
+    weights = torch.softmax(logits.to(rows.dtype), dim=-1)
+    mean = (weights * rows).sum(-1)
+    variance = (weights * rows.square()).sum(-1) - mean.square()
+    return torch.cat([mean, torch.sqrt(variance.clamp(min=least))], dim=1)
+
+
 class AttentivePooling(nn.Module):
     """Mean and deviation over time, weighted by attention in each channel (Desplanques et al., Interspeech 2020).
 
@@ -67,11 +76,7 @@ class AttentivePooling(nn.Module):
     def forward(self, feature_map: Tensor) -> Tensor:
         """(batch, channels, ..., frames) -> (batch, 2 * channels), float32 or float64."""
         rows = rows_of(feature_map)
-        logits = self.linear2(torch.tanh(self._hidden(rows)))
-        weights = torch.softmax(logits.to(rows.dtype), dim=-1)
-        mean = (weights * rows).sum(-1)
-        variance = (weights * rows.square()).sum(-1) - mean.square()
-        return torch.cat([mean, torch.sqrt(variance.clamp(min=self.eps))], dim=1)
+        return weighted_statistics(rows, self.linear2(torch.tanh(self._hidden(rows))), self.eps)
 
     def _hidden(self, rows: Tensor) -> Tensor:
         """The context is the same in every frame, and so is what the layer makes of it: that is computed once."""
@@ -80,6 +85,30 @@ class AttentivePooling(nn.Module):
         of_frames, of_context = self.linear1.weight.split([rows.shape[1], 2 * rows.shape[1]], dim=1)
         context = StatisticsPooling(self.eps)(rows).unsqueeze(-1)
         return F.conv1d(rows, of_frames) + F.conv1d(context, of_context, self.linear1.bias)
+
+
+class NormalisedAttentivePooling(nn.Module):
+    """As ``AttentivePooling``, with ReLU and BatchNorm between the layers; the variance is at least 1e-5.
+
+    WeSpeaker's ASP, that of VoxBlink2 and of the VoxCeleb trainer of Clova AI.
+
+    Args:
+        channels: of the map, times its bins.
+        hidden: of the layer between map and weights.
+    """
+
+    eps = 1e-5
+
+    def __init__(self, channels: int, hidden: int = 128) -> None:
+        super().__init__()
+        self.attention = nn.Sequential(
+            nn.Conv1d(channels, hidden, 1), nn.ReLU(), nn.BatchNorm1d(hidden), nn.Conv1d(hidden, channels, 1)
+        )
+
+    def forward(self, feature_map: Tensor) -> Tensor:
+        """(batch, channels, ..., frames) -> (batch, 2 * channels), float32 or float64."""
+        rows = rows_of(feature_map)
+        return weighted_statistics(rows, self.attention(rows), self.eps)
 
 
 class StretchedStatistics:

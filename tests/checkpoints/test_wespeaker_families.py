@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from foreign_networks import assert_same_embeddings, randomise
-from network_material import narrow
+from network_material import NARROW, narrow
 from torch import nn
 
 from svtoolkit.checkpoints.wespeaker import from_wespeaker, load_wespeaker, to_wespeaker
@@ -18,6 +18,23 @@ torch.set_num_threads(1)
 BINS, DIM = 8, 8
 
 
+REPVGG = {
+    "num_blocks": [1, 2, 1, 2],
+    "strides": [1, 1, 2, 2, 2],
+    "width_multiplier": [8 / 64, 8 / 128, 16 / 256, 16 / 512],
+    "pooling_func": "TSTP",
+}
+
+
+def redimnet_setup(name: str) -> list[tuple[object, ...]]:
+    """The stages of a narrow network as theirs are written."""
+    setup = []
+    for stride, blocks, expansion, reduction, *time in NARROW[name]["stages"]:
+        setup.append(((stride, *time) if time else stride, blocks, expansion, [(3, 3)], reduction))
+    return setup
+
+
+REDIMNET2 = {"C": 4, "stages_setup": redimnet_setup("redimnet2_b4")}
 SMALL: dict[str, tuple[str, str, dict[str, object]]] = {
     "ecapa_tdnn_c512": ("ecapa_tdnn", "ECAPA_TDNN", {"channels": 16}),
     "ecapa_tdnn_glob_c512": ("ecapa_tdnn", "ECAPA_TDNN", {"channels": 16, "global_context_att": True}),
@@ -29,6 +46,34 @@ SMALL: dict[str, tuple[str, str, dict[str, object]]] = {
         "ERes2Net",
         {"m_channels": 8, "num_blocks": [1, 1, 2, 1], "baseWidth": 24, "scale": 3, "expansion": 4},
     ),
+    "simam_resnet34": ("samresnet", "SimAM_ResNet34_ASP", {"in_planes": 4, "acoustic_dim": BINS}),
+    "xvector": ("tdnn", "XVEC", {"hid_dim": 16, "stats_dim": 24}),
+    "repvgg_b1g2": ("repvgg", "RepVGG", {**REPVGG, "override_groups_map": {2: 2, 4: 2, 6: 2}}),
+    "repvgg_tiny_rsbb_a0": ("repvgg", "RepVGG", {**REPVGG, "block": "RepSPK"}),
+    "repvgg_d2se": ("repvgg", "RepVGG", {**REPVGG, "override_groups_map": {2: 4, 4: 4, 6: 4}, "use_se": True}),
+    "redimnet_b0": (
+        "redimnet",
+        "ReDimNet",
+        {"C": 4, "group_divisor": 1, "stages_setup": redimnet_setup("redimnet_b0")},
+    ),
+    "redimnet_b1": (
+        "redimnet",
+        "ReDimNet",
+        {"C": 8, "block_2d_type": "convnext_like", "group_divisor": 8, "stages_setup": redimnet_setup("redimnet_b1")},
+    ),
+    "redimnet_b5": (
+        "redimnet",
+        "ReDimNet",
+        {
+            "C": 16,
+            "block_2d_type": "basic_resnet_fwse",
+            "group_divisor": 16,
+            "stages_setup": redimnet_setup("redimnet_b5"),
+        },
+    ),
+    "redimnet2_b4": ("redimnet2", "ReDimNet2Wrap", REDIMNET2),
+    "redimnet2_b5": ("redimnet2", "ReDimNet2Wrap", {**REDIMNET2, "out_channels": 6}),
+    "redimnet2_b6": ("redimnet2", "ReDimNet2Wrap", {**REDIMNET2, "out_channels": 6, "return_2d_output": True}),
 }
 """Our name -> their module, constructor and arguments for the narrow network of ours."""
 
@@ -43,8 +88,51 @@ PUBLISHED = {
     "eres2net34_base": ("eres2net", "ERes2Net34_Base", 512, 9.888),
     "eres2net34_large": ("eres2net", "ERes2Net34_Large", 512, 29.017),
     "eres2net34_aug": ("eres2net", "ERes2Net34_aug", 192, 55.165),
+    "simam_resnet34": ("samresnet", "SimAM_ResNet34_ASP", 256, 25.214),
+    "simam_resnet100": ("samresnet", "SimAM_ResNet100_ASP", 256, 50.233),
+    "xvector": ("tdnn", "XVEC", 512, 4.611),
+    "repvgg_tiny_a0": ("repvgg", "REPVGG_TINY_A0", 256, 6.834),
+    "repvgg_tiny_rsbb_a0": ("repvgg", "REPVGG_TINY_RSBB_A0", 256, None),
+    "repvgg_a0": ("repvgg", "REPVGG_A0", 256, None),
+    "repvgg_rsbb_a0": ("repvgg", "REPVGG_RSBB_A0", 256, None),
+    "repvgg_a1": ("repvgg", "REPVGG_A1", 256, None),
+    "repvgg_a2": ("repvgg", "REPVGG_A2", 256, None),
+    "repvgg_rsbb_a2": ("repvgg", "REPVGG_RSBB_A2", 256, None),
+    "repvgg_b0": ("repvgg", "REPVGG_B0", 256, None),
+    "repvgg_rsbb_b0": ("repvgg", "REPVGG_RSBB_B0", 256, None),
+    "repvgg_b1": ("repvgg", "REPVGG_B1", 256, None),
+    "repvgg_b1g2": ("repvgg", "REPVGG_B1g2", 256, None),
+    "repvgg_b1g4": ("repvgg", "REPVGG_B1g4", 256, None),
+    "repvgg_b2": ("repvgg", "REPVGG_B2", 256, None),
+    "repvgg_b2g2": ("repvgg", "REPVGG_B2g2", 256, None),
+    "repvgg_b2g4": ("repvgg", "REPVGG_B2g4", 256, None),
+    "repvgg_b3": ("repvgg", "REPVGG_B3", 256, None),
+    "repvgg_b3g2": ("repvgg", "REPVGG_B3g2", 256, None),
+    "repvgg_b3g4": ("repvgg", "REPVGG_B3g4", 256, None),
+    "repvgg_d2se": ("repvgg", "REPVGG_D2SE", 256, None),
+    "redimnet_b0": ("redimnet", "ReDimNetB0", 192, 1.002),
+    "redimnet_b1": ("redimnet", "ReDimNetB1", 192, None),
+    "redimnet_b2": ("redimnet", "ReDimNetB2", 192, 4.888),
+    "redimnet_b3": ("redimnet", "ReDimNetB3", 192, None),
+    "redimnet_b4": ("redimnet", "ReDimNetB4", 192, None),
+    "redimnet_b5": ("redimnet", "ReDimNetB5", 192, None),
+    "redimnet_b6": ("redimnet", "ReDimNetB6", 192, 15.006),
+    "redimnet2_b0": ("redimnet2", "ReDimNet2B0", 192, 0.703),
+    "redimnet2_b1": ("redimnet2", "ReDimNet2B1", 192, None),
+    "redimnet2_b2": ("redimnet2", "ReDimNet2B2", 192, None),
+    "redimnet2_b3": ("redimnet2", "ReDimNet2B3", 192, 2.365),
+    "redimnet2_b4": ("redimnet2", "ReDimNet2B4", 192, None),
+    "redimnet2_b5": ("redimnet2", "ReDimNet2B5", 192, None),
+    "redimnet2_b6": ("redimnet2", "ReDimNet2B6", 192, 12.395),
 }
 """Our name -> their module and constructor, embedding_dim, millions of parameters."""
+
+
+def of_frames_and_bins(network: nn.Module) -> nn.Module:
+    """Theirs with (batch, frames, bins) as input, where it takes (batch, bins, frames)."""
+    if type(network).__name__ == "ReDimNet2Wrap":
+        network.register_forward_pre_hook(lambda module, given: (given[0].transpose(1, 2),))
+    return network
 
 
 @pytest.fixture(params=SMALL)
@@ -52,11 +140,26 @@ def pair(request, wespeaker) -> tuple[nn.Module, nn.Module]:
     """Ours with the weights of theirs, and theirs."""
     torch.manual_seed(1)
     module, constructor, arguments = SMALL[request.param]
-    theirs = getattr(wespeaker(f"models.{module}"), constructor)(feat_dim=BINS, embed_dim=DIM, **arguments)
+    sizes = {"feat_dim": BINS} if "acoustic_dim" not in arguments else {}
+    theirs = of_frames_and_bins(
+        getattr(wespeaker(f"models.{module}"), constructor)(embed_dim=DIM, **sizes, **arguments)
+    )
     ours = narrow(request.param, num_bins=BINS, embedding_dim=DIM)
     randomise(theirs)
     load_wespeaker(ours, theirs.state_dict())
     return ours, theirs
+
+
+def bins_of(name: str) -> int:
+    """Of the input of a published network."""
+    return {"redimnet_b0": 60}.get(name, 72) if name.startswith("redimnet") else 80
+
+
+def published(wespeaker, name: str) -> nn.Module:
+    """A network of theirs."""
+    module, constructor, embedding_dim, _ = PUBLISHED[name]
+    sizes = {} if name.startswith("simam") else {"feat_dim": bins_of(name)}
+    return of_frames_and_bins(getattr(wespeaker(f"models.{module}"), constructor)(embed_dim=embedding_dim, **sizes))
 
 
 def test_equal_embeddings(pair):
@@ -76,10 +179,10 @@ def test_equal_embeddings_and_statistics_in_training(pair):
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_published_networks_have_its_names_and_shapes(wespeaker, name):
-    module, constructor, embedding_dim, millions = PUBLISHED[name]
+    *_, embedding_dim, millions = PUBLISHED[name]
     with torch.device("meta"):
-        theirs = getattr(wespeaker(f"models.{module}"), constructor)(feat_dim=80, embed_dim=embedding_dim)
-        ours = build_model(name, embedding_dim=embedding_dim)
+        theirs = published(wespeaker, name)
+        ours = build_model(name, num_bins=bins_of(name), embedding_dim=embedding_dim)
     shapes = {key: tensor.shape for key, tensor in theirs.state_dict().items()}
     assert {key: tensor.shape for key, tensor in to_wespeaker(ours.state_dict()).items()} == shapes
     assert {key: tensor.shape for key, tensor in from_wespeaker(theirs.state_dict()).items()} == {
@@ -93,12 +196,12 @@ def test_the_published_networks_have_its_names_and_shapes(wespeaker, name):
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_published_networks_have_its_embeddings(wespeaker, name):
-    module, constructor, embedding_dim, _ = PUBLISHED[name]
+    embedding_dim = PUBLISHED[name][2]
     torch.manual_seed(2)
-    theirs = randomise(getattr(wespeaker(f"models.{module}"), constructor)(feat_dim=80, embed_dim=embedding_dim))
-    ours = build_model(name, embedding_dim=embedding_dim)
+    theirs = randomise(published(wespeaker, name))
+    ours = build_model(name, num_bins=bins_of(name), embedding_dim=embedding_dim)
     load_wespeaker(ours, theirs.state_dict())
-    assert_same_embeddings(ours.eval(), theirs.eval(), torch.randn(2, 131, 80))
+    assert_same_embeddings(ours.eval(), theirs.eval(), torch.randn(2, 131, bins_of(name)))
 
 
 def weights() -> dict[str, torch.Tensor]:

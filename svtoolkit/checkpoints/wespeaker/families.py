@@ -14,6 +14,11 @@ _BLOCK = rf"(conv[123]\.weight|bn[123]\.{_BATCH_NORM})"
 
 _STEM = (Part("stem.0.", "conv1.", "weight"), Part("stem.1.", "bn1.", _BATCH_NORM))
 _ONE_EMBEDDING = (Part("embedding.", "seg_1.", _LINEAR),)
+_TWO_EMBEDDINGS = (
+    Part("embedding.0.", "seg_1.", _LINEAR),
+    Part("embedding.2.", "seg_bn_1.", _STATISTICS),
+    Part("embedding.3.", "seg_2.", _LINEAR),
+)
 
 
 def _stages(pattern: str) -> tuple[Part, ...]:
@@ -121,5 +126,114 @@ _ERES2NET = Layout(
     ),
 )
 
-LAYOUTS = (_RESNET, _GEMINI, _ECAPA_TDNN, _CAMPPLUS, _RES2NET, _ERES2NET)
+_SIMAM_RESNET = Layout(
+    "SimAM-ResNet with ASP",
+    "front, pooling.attention and bottleneck",
+    (
+        Part("stem.0.", "front.conv1.", "weight"),
+        Part("stem.1.", "front.bn1.", _BATCH_NORM),
+        *(Part(f"stages.{i}.#.", f"front.layer{i + 1}.#.", _BLOCK) for i in range(4)),
+        *(
+            Part(f"stages.{i}.#.shortcut.", f"front.layer{i + 1}.#.downsample.", _CONV_AND_BATCH_NORM, optional=True)
+            for i in range(4)
+        ),
+        Part("pooling.attention.", "pooling.attention.", rf"[03]\.{_LINEAR}|2\.{_BATCH_NORM}"),
+        Part("embedding.", "bottleneck.", _LINEAR),
+    ),
+)
+_XVECTOR = Layout(
+    "x-vector network",
+    "frame_1 to frame_5, seg_1, seg_bn_1 and seg_2",
+    (
+        Part("stages.#.conv.", "frame_#.conv_1d.", _LINEAR, shift=-1),
+        Part("stages.#.bn.", "frame_#.bn.", _STATISTICS, shift=-1),
+        *_TWO_EMBEDDINGS,
+    ),
+)
+
+_BRANCH = rf"(conv\.weight|bn\.{_BATCH_NORM})"
+
+
+def _repvgg(network: str, branches: dict[str, tuple[str, str]]) -> Layout:
+    """Branches of every block: our name -> theirs and what follows."""
+    parts = []
+    for ours, theirs in [("stem.", "stage0."), *((f"stages.{i}.#.", f"stage{i + 1}.#.") for i in range(4))]:
+        parts += [Part(f"{ours}{name}.", f"{theirs}{their}.", rest) for name, (their, rest) in branches.items()]
+        if "dense" in branches:
+            parts.append(Part(f"{ours}identity.", f"{theirs}rbr_identity.", _BATCH_NORM, optional=True))
+        parts.append(Part(f"{ours}excitation.", f"{theirs}se.", rf"fc_[12]\.{_LINEAR}", optional=True))
+    expected = f"stage0 to stage4 with {', '.join(their for their, _ in branches.values())}, and seg"
+    return Layout(network, expected, (*parts, Part("embedding.", "seg.", _LINEAR)))
+
+
+_DENSE_BRANCH = ("rbr_dense", _BRANCH)
+_REPVGGS = (
+    _repvgg("RepVGG", {"dense": _DENSE_BRANCH, "pointwise": ("rbr_1x1", _BRANCH)}),
+    _repvgg("RepVGG with RSBB", {"dense": _DENSE_BRANCH, "dilated": ("rbr_dense_dilation", _BRANCH)}),
+    _repvgg("RepVGG with one convolution a block", {"fused": ("rbr_reparam", _LINEAR)}),
+)
+
+_MAP_BLOCK = (
+    rf"(conv[12]\.weight|conv[12]pw\.{_LINEAR}|bn[12]\.{_BATCH_NORM}|se\.(squeeze|exitation)\.{_LINEAR}"
+    rf"|(dwconvs\.0|pwconv1)\.{_LINEAR}|norm\.{_BATCH_NORM})"
+)
+_TIME_CONTEXT = (
+    rf"((red_dim_conv\.[01]|exp_dim_conv)\.{_LINEAR}|tcm\.[0-3]\.((dwconvs\.0|pwconv1)\.{_LINEAR}|norm\.{_BATCH_NORM})"
+    rf"|tcm\.4\.(attention\.[kvq]_proj|attention\.out_proj|layer_norm|final_layer_norm|feed_forward\.\w+_dense)\.{_LINEAR})"
+)
+_STAGE_REST = rf"({_LINEAR}|[03]\.{_LINEAR}|1\.{_BATCH_NORM}|{_TIME_CONTEXT})"
+
+
+def _redimnet_stages(shift: int) -> tuple[Part, ...]:
+    """Layers of the stages, whose number is theirs plus ``shift``."""
+    return tuple(
+        part
+        for stage in range(6)
+        for part in (
+            Part(f"stages.{stage}.#.", f"backbone.stage{stage}.#.conv_block.", _MAP_BLOCK, shift, optional=stage > 0),
+            Part(f"stages.{stage}.#.", f"backbone.stage{stage}.#.", _STAGE_REST, shift, optional=stage > 0),
+        )
+    )
+
+
+_REDIMNET_PARTS = (
+    Part("stem.", "backbone.stem.", rf"[01]\.{_LINEAR}"),
+    Part("mixings.#.w", "backbone.inputs_weights.#", ""),
+    *_redimnet_stages(0),
+    Part("pooling.", "pool.", rf"linear[12]\.{_LINEAR}"),
+)
+_REDIMNET = Layout(
+    "ReDimNet with one embedding layer",
+    "backbone, pool and seg_1",
+    (*_REDIMNET_PARTS, *_ONE_EMBEDDING),
+)
+# Their stages begin with the mixture of what is before them, and a change of its shape.
+_REDIMNET2 = Layout(
+    "ReDimNet2",
+    "backbone, pool, bn and linear",
+    (
+        Part("stem.", "backbone.stem.", rf"[01]\.{_LINEAR}"),
+        *(Part(f"mixings.{i}.", f"backbone.stage{i}.0.", "w") for i in range(6)),
+        Part("mixings.6.", "backbone.fin_wght1d.", "w"),
+        *_redimnet_stages(-2),
+        Part("head.conv.", "backbone.head.", _LINEAR, optional=True),
+        Part("pooling.", "pool.", rf"linear[12]\.{_LINEAR}"),
+        Part("embedding.0.", "bn.", _BATCH_NORM),
+        Part("embedding.1.", "linear.", _LINEAR),
+    ),
+)
+
+LAYOUTS = (
+    _RESNET,
+    _GEMINI,
+    _ECAPA_TDNN,
+    _CAMPPLUS,
+    _RES2NET,
+    _ERES2NET,
+    _SIMAM_RESNET,
+    _XVECTOR,
+    *_REPVGGS,
+    _REDIMNET,
+    _REDIMNET2,
+)
 """Where two fit equally well, the first is meant."""

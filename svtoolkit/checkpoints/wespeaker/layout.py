@@ -19,12 +19,14 @@ class Part(NamedTuple):
     """Names with a common beginning: ours, theirs, and a pattern of what may follow.
 
     A ``#`` in both stands for a number, the same in both but the last one: ours is theirs plus ``shift``.
+    A part that is optional may be without any weight.
     """
 
     ours: str
     theirs: str
     rest: str = ".+"
     shift: int = 0
+    optional: bool = False
 
 
 class Layout(NamedTuple):
@@ -33,7 +35,7 @@ class Layout(NamedTuple):
     Attributes:
         network: what the family is called.
         expected: first parts of their names, for messages.
-        parts: each of them has one weight or more.
+        parts: names by their beginning.
     """
 
     network: str
@@ -121,7 +123,11 @@ def _rename(names: Iterable[str], layout: Layout, *, from_ours: bool) -> _Rename
                 break
         else:
             unexpected.append(name)
-    missing = [(part.ours if from_ours else part.theirs) + "*" for part in layout.parts if part not in used]
+    missing = [
+        (part.ours if from_ours else part.theirs) + "*"
+        for part in layout.parts
+        if part not in used and not part.optional
+    ]
     return _Renamed(renamed, unexpected, missing)
 
 
