@@ -36,6 +36,17 @@ def two_embedding_layers(statistics: int, embedding_dim: int) -> nn.Sequential:
     )
 
 
+def embedding_of(statistics: int, embedding_dim: int, layers: int) -> nn.Linear | nn.Sequential:
+    """One layer or two: (batch, statistics) -> (batch, embedding_dim).
+
+    Raises:
+        ValueError: another number of layers.
+    """
+    if layers not in (1, 2):
+        raise ValueError(f"embedding_layers is {layers}, expected 1 or 2")
+    return two_embedding_layers(statistics, embedding_dim) if layers == 2 else nn.Linear(statistics, embedding_dim)
+
+
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions (He et al., CVPR 2016): (batch, in, bins, frames) -> (batch, channels, ...)."""
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from svtoolkit.models.blocks import conv1x1, conv3x3, projection_shortcut, strided_size
+from svtoolkit.models.blocks import conv1x1, conv3x3, embedding_of, projection_shortcut, strided_size
 from svtoolkit.models.pooling import StatisticsPooling
 from svtoolkit.models.speaker_network import ChainNetwork, PooledNetwork
 
@@ -107,6 +107,7 @@ class ERes2Net(PooledNetwork):
         base_width, scale, expansion: of the blocks; those of the last two stages fuse their groups.
         fusions: how many of the last stages are fused with what is before them: 3 in ERes2Net, 1 in ERes2NetV2.
         pooling_eps: of the pooling.
+        embedding_layers: after the pooling, 1 or 2.
         blocks: number of them a stage.
     """
 
@@ -121,6 +122,7 @@ class ERes2Net(PooledNetwork):
         expansion: int = 2,
         fusions: int = 3,
         pooling_eps: float = 1e-7,
+        embedding_layers: int = 1,
         blocks: Sequence[int] = BLOCKS,
     ) -> None:
         super().__init__()
@@ -147,7 +149,7 @@ class ERes2Net(PooledNetwork):
         self.downsamplings = nn.ModuleList(conv3x3(*step, 2) for step in steps)
         self.fusions = nn.ModuleList(AttentionalFusion(channels) for _, channels in steps)
         self.pooling = StatisticsPooling(pooling_eps)
-        self.embedding = nn.Linear(2 * channels * _bins_after(num_bins), embedding_dim)
+        self.embedding = embedding_of(2 * channels * _bins_after(num_bins), embedding_dim, embedding_layers)
 
     def feature_map(self, frames: Tensor) -> Tensor:
         """(batch, frames, bins) -> (batch, channels, bins / 8, frames / 8)."""
@@ -162,12 +164,40 @@ class ERes2Net(PooledNetwork):
         return fused
 
 
+def build_eres2netv2(
+    *,
+    num_bins: int,
+    embedding_dim: int,
+    width: int,
+    base_width: int,
+    scale: int,
+    expansion: int,
+    pooling_eps: float = 1e-8,
+    embedding_layers: int = 1,
+    blocks: Sequence[int] = BLOCKS,
+) -> ERes2Net:
+    """ERes2NetV2 (Chen et al., arXiv:2406.02167): wider groups, and only the last two stages fused; as ``ERes2Net``."""
+    return ERes2Net(
+        num_bins=num_bins,
+        embedding_dim=embedding_dim,
+        width=width,
+        base_width=base_width,
+        scale=scale,
+        expansion=expansion,
+        fusions=1,
+        pooling_eps=pooling_eps,
+        embedding_layers=embedding_layers,
+        blocks=blocks,
+    )
+
+
 def build_res2net(
     *,
     num_bins: int,
     embedding_dim: int,
     width: int,
     pooling_eps: float = 1e-7,
+    embedding_layers: int = 1,
     blocks: Sequence[int] = BLOCKS,
 ) -> ChainNetwork:
     """A Res2Net (Gao et al., TPAMI 2021) as 3D-Speaker builds it, with two groups of which the second stays.
@@ -176,13 +206,14 @@ def build_res2net(
         num_bins, embedding_dim: as for ``build_model``.
         width: channels of the stem; the stages have 2, 4, 8 and 16 times as many.
         pooling_eps: of the pooling.
+        embedding_layers: after the pooling, 1 or 2.
         blocks: number of them a stage.
     """
     channels, stages = width, []
     for index, (count, stride) in enumerate(zip(blocks, STRIDES, strict=True)):
         stages.append(_stage(channels, width * 2**index, count, stride, keep_last=True))
         channels = width * 2**index * 2
-    embedding = nn.Linear(2 * channels * _bins_after(num_bins), embedding_dim)
+    embedding = embedding_of(2 * channels * _bins_after(num_bins), embedding_dim, embedding_layers)
     return ChainNetwork(_stem(width), stages, StatisticsPooling(pooling_eps), embedding)
 
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from svtoolkit.errors import UserError
+from svtoolkit.models.blocks import embedding_of
 from svtoolkit.models.pooling import AttentivePooling
 from svtoolkit.models.redimnet_blocks import (
     HEADS,
@@ -97,6 +98,7 @@ class ReDimNet(_Dimensions):
         kind: of the two-dimensional blocks: convnext, basic or excited.
         group_width: channels of a group of their convolutions; a remainder of the map's is shared out.
         stages: stride, blocks, expansion and reduction of each, as in ``Stage``.
+        embedding_layers: after the pooling, 1 or 2.
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class ReDimNet(_Dimensions):
         kind: str,
         group_width: int,
         stages: Sequence[tuple[int, int, int, int | None]],
+        embedding_layers: int = 1,
     ) -> None:
         setup = [Stage(*stage) for stage in stages]
         super().__init__(num_bins, embedding_dim, channels, setup)
@@ -133,7 +136,7 @@ class ReDimNet(_Dimensions):
                 layers.append(TimeContext(self.rows, self.rows // stage.reduction))
             self.stages.append(nn.Sequential(*layers))
         self.pooling = AttentivePooling(self.rows, global_context=True)
-        self.embedding = nn.Linear(2 * self.rows, embedding_dim)
+        self.embedding = embedding_of(2 * self.rows, embedding_dim, embedding_layers)
 
 
 class TimeUpsampling(nn.Module):

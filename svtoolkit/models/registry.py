@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from svtoolkit.config import ModelConfig, PooledConfig, RepVggConfig, ResNetConfig
+from svtoolkit.config import (
+    EmbeddingLayersConfig,
+    ERes2NetV2Config,
+    ModelConfig,
+    PooledConfig,
+    RepVggConfig,
+    Res2NetConfig,
+    ResNetConfig,
+)
 from svtoolkit.config.limits import explain_excess
 from svtoolkit.errors import UserError
 from svtoolkit.registry import Registry, Row, check_settings, defaults
@@ -33,7 +41,7 @@ def _df_revnet(kind: str, blocks: Blocks) -> Row:
 
 def _df_resnet(blocks: Blocks, *, gemini: bool = False) -> Row:
     arguments = {"blocks": blocks, "gemini": gemini}
-    return Row("svtoolkit.models.df_resnet:build_df_resnet", ModelConfig, arguments, "DF-ResNet")
+    return Row("svtoolkit.models.df_resnet:build_df_resnet", EmbeddingLayersConfig, arguments, "DF-ResNet")
 
 
 def _ecapa_tdnn(channels: int, *, global_context: bool = False) -> Row:
@@ -42,11 +50,15 @@ def _ecapa_tdnn(channels: int, *, global_context: bool = False) -> Row:
 
 
 def _res2net(width: int) -> Row:
-    return Row("svtoolkit.models.eres2net:build_res2net", PooledConfig, {"width": width}, "Res2Net")
+    return Row("svtoolkit.models.eres2net:build_res2net", Res2NetConfig, {"width": width}, "Res2Net")
 
 
 def _eres2net(width: int, **arguments: Any) -> Row:
-    return Row("svtoolkit.models.eres2net:ERes2Net", PooledConfig, {"width": width, **arguments}, "ERes2Net")
+    return Row("svtoolkit.models.eres2net:ERes2Net", Res2NetConfig, {"width": width, **arguments}, "ERes2Net")
+
+
+def _eres2netv2(**arguments: int) -> Row:
+    return Row("svtoolkit.models.eres2net:build_eres2netv2", ERes2NetV2Config, {"width": 64, **arguments}, "ERes2NetV2")
 
 
 def _simam_resnet(blocks: Blocks) -> Row:
@@ -62,7 +74,7 @@ def _redimnet(channels: int, kind: str, group_width: int, *stages: tuple[int | N
     """``stages``: of each its stride, blocks, expansion and reduction, one column after the other."""
     rows = tuple(zip(*stages, strict=True))
     arguments = {"channels": channels, "kind": kind, "group_width": group_width, "stages": rows}
-    return Row("svtoolkit.models.redimnet:ReDimNet", ModelConfig, arguments, "ReDimNet")
+    return Row("svtoolkit.models.redimnet:ReDimNet", EmbeddingLayersConfig, arguments, "ReDimNet")
 
 
 def _redimnet2(channels: int, out_channels: int | None, *stages: tuple[float, ...], pool_map: bool = False) -> Row:
@@ -130,6 +142,9 @@ NETWORKS = Registry(
         "eres2net34_base": _eres2net(32),
         "eres2net34_large": _eres2net(64),
         "eres2net34_aug": _eres2net(64, base_width=24, scale=3, expansion=4),
+        # 3D-Speaker, speakerlab/models/eres2net/ERes2NetV2.py
+        "eres2netv2": _eres2netv2(base_width=26, scale=2, expansion=2),
+        "eres2netv2_w24s4ep4": _eres2netv2(base_width=24, scale=4, expansion=4),
         # VoxBlink2, WeSpeaker: wespeaker/models/samresnet.py
         "simam_resnet34": _simam_resnet((3, 4, 6, 3)),
         "simam_resnet100": _simam_resnet((6, 16, 24, 3)),

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from svtoolkit.checkpoints.wespeaker import from_wespeaker, to_wespeaker
+from svtoolkit.checkpoints.wespeaker import from_wespeaker, load_wespeaker, to_wespeaker
 from svtoolkit.errors import UserError
 from svtoolkit.models import build_model
 from svtoolkit.models.df_resnet import build_df_resnet
@@ -21,7 +21,7 @@ def randomise(network: nn.Module, seed: int = 0) -> nn.Module:
     """BatchNorm as after training: its own scale, shift and statistics in every channel."""
     generator = torch.Generator().manual_seed(seed)
     for module in network.modules():
-        if isinstance(module, nn.BatchNorm2d):
+        if isinstance(module, nn.BatchNorm2d):  # of the embedding there is none that has a scale
             for tensor, low, high in (
                 (module.weight.data, 0.5, 1.5),
                 (module.bias.data, -0.3, 0.3),
@@ -129,11 +129,19 @@ def test_weights_of_theirs_load_strictly_and_give_their_embeddings(their_network
 
 
 @pytest.mark.parametrize("name", ["resnet18", "gemini_df_resnet60"])
-def test_networks_of_theirs_with_two_embedding_layers_are_refused(their_networks, name):
-    with torch.device("meta"):
-        theirs = their_networks[name](feat_dim=80, embed_dim=256, two_emb_layer=True).state_dict()
-    with pytest.raises(UserError, match=r"'seg_bn_1\.running_mean', .* are not weights .* one embedding layer"):
-        from_wespeaker(theirs)
+def test_networks_of_theirs_with_two_embedding_layers(their_networks, name):
+    torch.manual_seed(6)
+    theirs = randomise(their_networks[name](feat_dim=16, embed_dim=8, two_emb_layer=True)).eval()
+    theirs.seg_bn_1.running_mean.uniform_(-0.3, 0.3)
+    theirs.seg_bn_1.running_var.uniform_(0.5, 2.0)
+    ours = build_model(name, num_bins=16, embedding_dim=8, embedding_layers=2).eval()
+    load_wespeaker(ours, theirs.state_dict())
+    frames = torch.randn(2, 33, 16)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(frames), theirs(frames.clone())[-1], rtol=1e-5, atol=1e-5)
+    assert set(to_wespeaker(ours.state_dict())) == set(theirs.state_dict())
+    with pytest.raises(UserError, match=r"the network has no 'embedding\.0\.weight'"):
+        load_wespeaker(build_model(name, num_bins=16, embedding_dim=8), theirs.state_dict())
 
 
 def small_state() -> dict[str, torch.Tensor]:
@@ -206,8 +214,6 @@ def test_counters_that_averaging_made_floats_become_integers():
 @pytest.mark.parametrize(
     "key",
     [
-        "seg_2.weight",  # two embedding layers
-        "seg_bn_1.running_mean",
         "module.conv1.weight",
         "frontend.upstream.weight",
         "layer0.0.conv1.weight",
@@ -235,7 +241,6 @@ def test_foreign_keys_are_refused(key):
 @pytest.mark.parametrize(
     "key",
     [
-        "seg_2.weight",  # two embedding layers
         "conv1.weight",  # ResNet
         "layer1.0.conv1.weight",
         "downsample_layers.0.1.momentum",
@@ -252,6 +257,13 @@ def test_foreign_keys_in_a_gemini_are_refused(key):
     expected = r"downsample_layers\.0 to downsample_layers\.4, stages\.0 to stages\.3 and seg_1"
     with pytest.raises(UserError, match=rf"^{key!r} .* WeSpeaker Gemini-DF-ResNet .* expected {expected}"):
         from_wespeaker({**small_gemini(), key: torch.zeros(1)})
+
+
+@pytest.mark.parametrize("state", [small_state, small_gemini])
+@pytest.mark.parametrize(("key", "missing"), [("seg_2.weight", "seg_bn_1"), ("seg_bn_1.running_mean", "seg_2")])
+def test_a_second_embedding_layer_that_is_not_whole(state, key, missing):
+    with pytest.raises(UserError, match=rf"with two embedding layers has weights '{missing}\.\*', and there are none"):
+        from_wespeaker({**state(), key: torch.zeros(4)})
 
 
 @pytest.mark.parametrize(

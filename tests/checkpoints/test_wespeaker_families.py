@@ -170,7 +170,7 @@ def test_equal_embeddings(pair):
 
 def test_equal_embeddings_and_statistics_in_training(pair):
     ours, theirs = (network.train() for network in pair)
-    assert_same_embeddings(ours, theirs, torch.randn(3, 58, BINS))
+    assert_same_embeddings(ours, theirs, torch.randn(8, 58, BINS))
     after = to_wespeaker(ours.state_dict())
     assert set(after) == set(theirs.state_dict())
     for name, tensor in theirs.state_dict().items():

@@ -19,6 +19,7 @@ NARROW = {
     "res2net34_base": {"width": 4, "blocks": (1, 2, 1, 2)},
     "eres2net34_base": {"width": 4, "blocks": (1, 2, 1, 2)},
     "eres2net34_aug": {"width": 8, "blocks": (1, 1, 2, 1)},
+    "eres2netv2": {"width": 8, "blocks": (1, 2, 1, 2), "base_width": 32},
     "simam_resnet34": {"width": 4},
     "xvector": {"width": 16, "pooled": 24},
     "repvgg_b1g2": {"widths": (8, 8, 16, 16), "blocks": (1, 2, 1, 2)},
@@ -34,9 +35,9 @@ NARROW = {
 """A network of every family of convolutions beside ResNet -> what makes it narrow."""
 
 
-def narrow(name: str, *, num_bins: int, embedding_dim: int) -> SpeakerNetwork:
+def narrow(name: str, *, num_bins: int, embedding_dim: int, **options: object) -> SpeakerNetwork:
     """A network of ``NARROW``, of few channels and, where its row allows it, few blocks."""
-    arguments = {**NETWORKS[name].arguments, **NARROW[name]}
+    arguments = {**NETWORKS[name].arguments, **NARROW[name], **options}
     return NETWORKS.load(name)(num_bins=num_bins, embedding_dim=embedding_dim, **arguments)
 
 

@@ -58,7 +58,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(name, near):
         assert known in message
 
 
-@pytest.mark.parametrize("name", ["vggvox", "", None, []])
+@pytest.mark.parametrize("name", ["quartznet17", "", None, []])
 def test_a_name_like_no_other_is_answered_with_all_of_them(name):
     message = refusal(name)
     assert f"there is no network {name!r}; (all: resnet10, resnet18" in message
@@ -78,9 +78,18 @@ def test_only_the_options_of_a_family_may_be_none(key):
     assert refusal("resnet10", **{key: None}) == f"network resnet10: {key} is None, expected a whole number"
 
 
+@pytest.mark.parametrize("name", ["resnet10", "df_resnet56", "eres2netv2", "redimnet_b0"])
+def test_one_embedding_layer_or_two(name):
+    with torch.device("meta"):
+        assert build_model(name, embedding_layers=2).embedding[-1].out_features == 256
+    assert refusal(name, embedding_layers=3) == f"network {name}: embedding_layers is 3, expected 1 or 2"
+
+
 def test_an_unknown_option_is_answered_with_the_valid_ones():
     message = refusal("resnet34", bogus=1)
-    assert message == ("network resnet34 has no option 'bogus'; valid are num_bins, embedding_dim, base_width")
+    assert message == (
+        "network resnet34 has no option 'bogus'; valid are num_bins, embedding_dim, embedding_layers, base_width"
+    )
     assert "did you mean 'base_width'?" in refusal("resnet34", basewidth=1)
 
 
@@ -92,8 +101,8 @@ def test_an_option_of_another_family_may_be_none_and_nothing_else(name):
     with torch.device("meta"):
         assert build_model(name, base_width=None).stem is not None
     message = f"network {name} has no option 'base_width'; valid are num_bins, embedding_dim"
-    assert refusal(name, base_width=32) == message
-    assert refusal(name, base_width=0) == message
+    for width in (32, 0):
+        assert refusal(name, base_width=width).removesuffix(", embedding_layers") == message
 
 
 @pytest.mark.parametrize("name", ["resnet34", *OTHERS])

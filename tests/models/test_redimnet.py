@@ -46,7 +46,8 @@ def test_a_mixture_is_weighted_by_a_softmax_over_the_maps():
     torch.nn.init.normal_(mixing.w)
     expected = torch.einsum("nr,nbrt->brt", torch.softmax(mixing.w[0, ..., 0], dim=0), maps)
     torch.testing.assert_close(mixing(list(maps)), expected)
-    assert Mixing(1, 6)([maps[0]]) is maps[0]
+    one = torch.randn(2, 6, 5)
+    assert Mixing(1, 6)([one]) is one
     assert not Mixing(1, 6).w.requires_grad
 
 

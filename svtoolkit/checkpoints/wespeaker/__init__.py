@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
+from svtoolkit.checkpoints.layout import fill_network, rename_to_ours, rename_to_theirs
 from svtoolkit.checkpoints.wespeaker.families import LAYOUTS
-from svtoolkit.checkpoints.wespeaker.layout import list_names, rename_to_ours, rename_to_theirs
-from svtoolkit.errors import UserError
 
 HEADS = "projection."
 """What the names of a classification head begin with."""
@@ -20,7 +19,7 @@ def to_wespeaker(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     Raises:
         UserError: a key that no network of a family that WeSpeaker has, has.
     """
-    return rename_to_theirs(weights, LAYOUTS)
+    return rename_to_theirs(weights, LAYOUTS, "WeSpeaker")
 
 
 def from_wespeaker(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -31,7 +30,8 @@ def from_wespeaker(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     Raises:
         UserError: a key that no network of ours has, or a part of the network without any.
     """
-    return rename_to_ours({name: tensor for name, tensor in weights.items() if not name.startswith(HEADS)}, LAYOUTS)
+    kept = {name: tensor for name, tensor in weights.items() if not name.startswith(HEADS)}
+    return rename_to_ours(kept, LAYOUTS, "WeSpeaker")
 
 
 def load_wespeaker(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
@@ -41,22 +41,4 @@ def load_wespeaker(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
         UserError: weights that are missing, that the network does not have, or of another shape; the network is as it
             was then.
     """
-    ours, wanted = from_wespeaker(weights), network.state_dict()
-    problems = []
-    if missing := [name for name in wanted if name not in ours]:
-        problems.append(f"there is no {list_names(missing)}")
-    if unexpected := [name for name in ours if name not in wanted]:
-        problems.append(f"the network has no {list_names(unexpected)}")
-    shapes = [
-        f"{name!r} is {tuple(ours[name].shape)} where the network has {tuple(wanted[name].shape)}"
-        for name in wanted
-        if name in ours and ours[name].shape != wanted[name].shape
-    ]
-    if shapes:
-        problems.append(shapes[0] + (f", and {len(shapes) - 1} more are of another shape" if shapes[1:] else ""))
-    if problems:
-        raise UserError(
-            f"the weights are those of another network (under our names): {'; '.join(problems)}; build the network "
-            "that the config.yaml beside them describes"
-        )
-    network.load_state_dict(ours)
+    fill_network(network, from_wespeaker(weights))

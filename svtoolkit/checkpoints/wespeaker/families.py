@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from svtoolkit.checkpoints.wespeaker.layout import Layout, Part
+from collections.abc import Sequence
+
+from svtoolkit.checkpoints.layout import Layout, Part
 
 _LINEAR = "(weight|bias)"
 _STATISTICS = "(running_mean|running_var|num_batches_tracked)"
@@ -26,20 +28,27 @@ def _stages(pattern: str) -> tuple[Part, ...]:
     return tuple(Part(f"stages.{stage}.#.", f"layer{stage + 1}.#.", pattern) for stage in range(4))
 
 
-_RESNET = Layout(
-    "ResNet with one embedding layer",
-    "conv1, bn1, layer1 to layer4 and seg_1",
-    (*_STEM, *_stages(f"{_BLOCK}|{_SHORTCUT}"), *_ONE_EMBEDDING),
-)
+def _with_embeddings(network: str, expected: str, parts: tuple[Part, ...]) -> tuple[Layout, Layout]:
+    """The layouts of a network with one embedding layer and with two."""
+    return (
+        Layout(f"{network} with one embedding layer", f"{expected} and seg_1", (*parts, *_ONE_EMBEDDING)),
+        Layout(
+            f"{network} with two embedding layers",
+            f"{expected}, seg_1, seg_bn_1 and seg_2",
+            (*parts, *_TWO_EMBEDDINGS),
+        ),
+    )
+
+
+_RESNETS = _with_embeddings("ResNet", "conv1, bn1, layer1 to layer4", (*_STEM, *_stages(f"{_BLOCK}|{_SHORTCUT}")))
 # Their stem is downsample_layers.0; the downsampling that a stage of ours begins with is one more of these.
-_GEMINI = Layout(
-    "Gemini-DF-ResNet with one embedding layer",
-    "downsample_layers.0 to downsample_layers.4, stages.0 to stages.3 and seg_1",
+_GEMINIS = _with_embeddings(
+    "Gemini-DF-ResNet",
+    "downsample_layers.0 to downsample_layers.4, stages.0 to stages.3",
     (
         Part("stem.", "downsample_layers.0.", _CONV_AND_BATCH_NORM),
         *(Part(f"stages.{i}.0.", f"downsample_layers.{i + 1}.", _CONV_AND_BATCH_NORM) for i in range(4)),
         *(Part(f"stages.{stage}.#.", f"stages.{stage}.#.", _BLOCK, shift=1) for stage in range(4)),
-        *_ONE_EMBEDDING,
     ),
 )
 
@@ -70,7 +79,7 @@ _DENSE_LAYER = (
 )
 _LINEAR_AND_BATCH_NORM = rf"(linear\.weight|nonlinear\.batchnorm\.{_BATCH_NORM})"
 # Their layers are counted from 1.
-_CAMPPLUS = Layout(
+CAMPPLUS = Layout(
     "CAM++",
     "head and xvector",
     (
@@ -92,10 +101,10 @@ _CAMPPLUS = Layout(
 
 _RES2_OUTER = rf"(conv[13]\.weight|bn[13]\.{_BATCH_NORM})|{_SHORTCUT}"
 _RES2_INNER = rf"convs\.\d+\.weight|bns\.\d+\.{_BATCH_NORM}"
-_RES2NET = Layout(
-    "Res2Net with one embedding layer",
-    "conv1, bn1, layer1 to layer4 with convs and bns, and seg_1",
-    (*_STEM, *_stages(f"{_RES2_OUTER}|{_RES2_INNER}"), *_ONE_EMBEDDING),
+RES2NETS = _with_embeddings(
+    "Res2Net",
+    "conv1, bn1, layer1 to layer4 with convs and bns",
+    (*_STEM, *_stages(f"{_RES2_OUTER}|{_RES2_INNER}")),
 )
 _FUSION = rf"local_att\.([03]\.{_LINEAR}|[14]\.{_BATCH_NORM})"
 
@@ -112,9 +121,30 @@ def _fused_stage(stage: int) -> tuple[Part, ...]:
     )
 
 
-_ERES2NET = Layout(
-    "ERes2Net with one embedding layer",
-    "conv1, bn1, layer1 to layer4, layer1_downsample to layer3_downsample, fuse_mode12 to fuse_mode1234 and seg_1",
+def eres2nets(network: str, downsamplings: Sequence[str], fusions: Sequence[str]) -> tuple[Layout, Layout]:
+    """Layouts of an ERes2Net whose blocks have one list of groups, as in 3D-Speaker.
+
+    Args:
+        network: what it is called.
+        downsamplings, fusions: names of these layers.
+    """
+    blocks = rf"{_RES2_OUTER}|{_RES2_INNER}"
+    return _with_embeddings(
+        network,
+        f"conv1, bn1, layer1 to layer4, {', '.join([*downsamplings, *fusions])}",
+        (
+            *_STEM,
+            *_stages(blocks)[:2],
+            *_stages(rf"{blocks}|fuse_models\.\d+\.{_FUSION}")[2:],
+            *(Part(f"downsamplings.{index}.", f"{name}.", "weight") for index, name in enumerate(downsamplings)),
+            *(Part(f"fusions.{index}.", f"{name}.", _FUSION) for index, name in enumerate(fusions)),
+        ),
+    )
+
+
+_ERES2NETS = _with_embeddings(
+    "ERes2Net",
+    "conv1, bn1, layer1 to layer4, layer1_downsample to layer3_downsample, fuse_mode12 to fuse_mode1234",
     (
         *_STEM,
         *_stages(f"{_RES2_OUTER}|{_RES2_INNER}")[:2],
@@ -122,7 +152,6 @@ _ERES2NET = Layout(
         *_fused_stage(3),
         *(Part(f"downsamplings.{i}.", f"layer{i + 1}_downsample.", "weight") for i in range(3)),
         *(Part(f"fusions.{i}.", f"fuse_mode{'1234'[: i + 2]}.", _FUSION) for i in range(3)),
-        *_ONE_EMBEDDING,
     ),
 )
 
@@ -202,11 +231,7 @@ _REDIMNET_PARTS = (
     *_redimnet_stages(0),
     Part("pooling.", "pool.", rf"linear[12]\.{_LINEAR}"),
 )
-_REDIMNET = Layout(
-    "ReDimNet with one embedding layer",
-    "backbone, pool and seg_1",
-    (*_REDIMNET_PARTS, *_ONE_EMBEDDING),
-)
+_REDIMNETS = _with_embeddings("ReDimNet", "backbone, pool", _REDIMNET_PARTS)
 # Their stages begin with the mixture of what is before them, and a change of its shape.
 _REDIMNET2 = Layout(
     "ReDimNet2",
@@ -224,16 +249,16 @@ _REDIMNET2 = Layout(
 )
 
 LAYOUTS = (
-    _RESNET,
-    _GEMINI,
+    *_RESNETS,
+    *_GEMINIS,
     _ECAPA_TDNN,
-    _CAMPPLUS,
-    _RES2NET,
-    _ERES2NET,
+    CAMPPLUS,
+    *RES2NETS,
+    *_ERES2NETS,
     _SIMAM_RESNET,
     _XVECTOR,
     *_REPVGGS,
-    _REDIMNET,
+    *_REDIMNETS,
     _REDIMNET2,
 )
 """Where two fit equally well, the first is meant."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from svtoolkit.errors import UserError
 
@@ -57,8 +57,8 @@ def list_names(names: Sequence[str]) -> str:
     return shown if len(names) <= SHOWN else f"{shown} and {len(names) - SHOWN} more"
 
 
-def rename_to_ours(weights: Mapping[str, Tensor], layouts: Sequence[Layout]) -> dict[str, Tensor]:
-    """Weights under their names as ours, by the layout that fits best.
+def rename_to_ours(weights: Mapping[str, Tensor], layouts: Sequence[Layout], toolkit: str) -> dict[str, Tensor]:
+    """Weights under the names of a toolkit as ours, by the layout that fits best.
 
     ``num_batches_tracked`` that averaging made a float becomes an integer again.
 
@@ -69,12 +69,12 @@ def rename_to_ours(weights: Mapping[str, Tensor], layouts: Sequence[Layout]) -> 
     if renamed.unexpected:
         plural = len(renamed.unexpected) > 1
         raise UserError(
-            f"{list_names(renamed.unexpected)} {'are not weights' if plural else 'is not a weight'} of a WeSpeaker "
+            f"{list_names(renamed.unexpected)} {'are not weights' if plural else 'is not a weight'} of a {toolkit} "
             f"{layout.network}; expected {layout.expected}"
         )
     if renamed.missing:
         raise UserError(
-            f"a WeSpeaker {layout.network} has weights {list_names(renamed.missing)}, and there are none here; "
+            f"a {toolkit} {layout.network} has weights {list_names(renamed.missing)}, and there are none here; "
             f"expected {layout.expected}"
         )
     return {
@@ -83,8 +83,8 @@ def rename_to_ours(weights: Mapping[str, Tensor], layouts: Sequence[Layout]) -> 
     }
 
 
-def rename_to_theirs(weights: Mapping[str, Tensor], layouts: Sequence[Layout]) -> dict[str, Tensor]:
-    """Our weights under their names, by the layout that fits best.
+def rename_to_theirs(weights: Mapping[str, Tensor], layouts: Sequence[Layout], toolkit: str) -> dict[str, Tensor]:
+    """Our weights under the names of a toolkit, by the layout that fits best.
 
     Raises:
         UserError: names that no network of theirs has.
@@ -96,9 +96,37 @@ def rename_to_theirs(weights: Mapping[str, Tensor], layouts: Sequence[Layout]) -
         problem = f"{'are' if plural else 'is'} not {'weights' if plural else 'a weight'} of"
         raise UserError(
             f"{found} {problem if renamed.unexpected else 'without a weight, which is part of'} a {layout.network}; "
-            f"WeSpeaker's names are known for {', '.join(_families(layouts))}"
+            f"{toolkit}'s names are known for {', '.join(_families(layouts))}"
         )
     return {renamed.names[name]: tensor for name, tensor in weights.items()}
+
+
+def fill_network(network: nn.Module, ours: Mapping[str, Tensor]) -> None:
+    """Give a network weights under our names, all of them.
+
+    Raises:
+        UserError: weights that are missing, that the network does not have, or of another shape; the network is as it
+            was then.
+    """
+    wanted = network.state_dict()
+    problems = []
+    if missing := [name for name in wanted if name not in ours]:
+        problems.append(f"there is no {list_names(missing)}")
+    if unexpected := [name for name in ours if name not in wanted]:
+        problems.append(f"the network has no {list_names(unexpected)}")
+    shapes = [
+        f"{name!r} is {tuple(ours[name].shape)} where the network has {tuple(wanted[name].shape)}"
+        for name in wanted
+        if name in ours and ours[name].shape != wanted[name].shape
+    ]
+    if shapes:
+        problems.append(shapes[0] + (f", and {len(shapes) - 1} more are of another shape" if shapes[1:] else ""))
+    if problems:
+        raise UserError(
+            f"the weights are those of another network (under our names): {'; '.join(problems)}; build the network "
+            "that the config.yaml beside them describes"
+        )
+    network.load_state_dict(ours)
 
 
 def _families(layouts: Iterable[Layout]) -> list[str]:
