@@ -58,7 +58,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(name, near):
         assert known in message
 
 
-@pytest.mark.parametrize("name", ["quartznet17", "", None, []])
+@pytest.mark.parametrize("name", ["zzz", "", None, []])
 def test_a_name_like_no_other_is_answered_with_all_of_them(name):
     message = refusal(name)
     assert f"there is no network {name!r}; (all: resnet10, resnet18" in message

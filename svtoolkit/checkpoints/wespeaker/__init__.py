@@ -1,4 +1,4 @@
-"""WeSpeaker's names for the weights of our networks, both ways."""
+"""WeSpeaker's names for the weights of our networks, both ways, and which network of ours its config.yaml describes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from svtoolkit.checkpoints.layout import fill_network, rename_to_ours, rename_to_theirs
+from svtoolkit.checkpoints.wespeaker.description import network_of
 from svtoolkit.checkpoints.wespeaker.families import LAYOUTS
 
 HEADS = "projection."
