@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from svtoolkit.errors import UserError
 
+DIGITS = "0123456789"
 SHOWN = 6
 """Names that a message lists; the others are counted."""
 
@@ -136,14 +137,24 @@ def _families(layouts: Iterable[Layout]) -> list[str]:
 def _best(names: Iterable[str], layouts: Sequence[Layout], *, from_ours: bool) -> tuple[Layout, _Renamed]:
     """The layout that leaves the fewest names over, and of these the one with the fewest parts without a name."""
     names = list(names)
-    found = [(layout, _rename(names, layout, from_ours=from_ours)) for layout in layouts]
+    found: list[tuple[Layout, _Renamed]] = []
+    limit = len(names)
+    for layout in layouts:
+        renamed = _rename(names, layout, limit, from_ours=from_ours)
+        limit = min(limit, len(renamed.unexpected))
+        found.append((layout, renamed))
     return min(found, key=lambda pair: (len(pair[1].unexpected), len(pair[1].missing)))
 
 
-def _rename(names: Iterable[str], layout: Layout, *, from_ours: bool) -> _Renamed:
-    renamed, unexpected, used = {}, [], set()
+def _rename(names: Iterable[str], layout: Layout, limit: int, *, from_ours: bool) -> _Renamed:
+    """Given up as soon as more names are unexpected than ``limit``, as of a layout that is not the best."""
+    renamed: dict[str, str] = {}
+    unexpected: list[str] = []
+    used: set[Part] = set()
     for name in names:
-        for part in layout.parts:
+        if len(unexpected) > limit:
+            break
+        for part in _parts_by_beginning(layout, from_ours).get(name.partition(".")[0].rstrip(DIGITS), ()):
             new = _rename_in(part, name, from_ours=from_ours)
             if new is not None:
                 renamed[name] = new
@@ -172,6 +183,16 @@ def _rename_in(part: Part, name: str, *, from_ours: bool) -> str | None:
         if numbers[-1].startswith("-"):  # there is none before the first
             return None
     return _filled(target, numbers) + found["rest"]
+
+
+@cache
+def _parts_by_beginning(layout: Layout, from_ours: bool) -> dict[str, list[Part]]:
+    """Parts by what is before the first point of their names, without the digits or the number that it ends with."""
+    found: dict[str, list[Part]] = {}
+    for part in layout.parts:
+        beginning = (part.ours if from_ours else part.theirs).partition(".")[0]
+        found.setdefault(beginning.rstrip(DIGITS + "#"), []).append(part)
+    return found
 
 
 @cache

@@ -28,8 +28,8 @@ def test_the_example_of_their_recipe():
 
 MODULES = {
     "ResNet": "resnet", "Gemini": "gemini_dfresnet", "ECAPA": "ecapa_tdnn", "CAMPPlus": "campplus",
-    "Res2Net": "res2net", "ERes2Net": "eres2net", "SimAM": "samresnet", "XVEC": "tdnn", "REPVGG": "repvgg", "ReDimNetB": "redimnet",
-    "ReDimNet2B": "redimnet2",
+    "Res2Net": "res2net", "ERes2Net": "eres2net", "SimAM": "samresnet", "XVEC": "tdnn",
+    "REPVGG": "repvgg", "ReDimNetB": "redimnet", "ReDimNet2B": "redimnet2",
 }  # fmt: skip
 
 

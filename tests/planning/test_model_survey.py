@@ -92,7 +92,7 @@ def test_names_and_patterns():
     ("pattern", "message"),
     [
         ("resnet35", "there is no network 'resnet35'; did you mean 'resnet"),
-        ("vgg*", "there is no network 'vgg*'; (all: resnet10, "),
+        ("zzz*", "there is no network 'zzz*'; (all: resnet10, "),
         ("ResNet34", "there is no network 'ResNet34'; did you mean 'resnet34'? (all: "),
     ],
 )
