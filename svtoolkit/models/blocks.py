@@ -26,12 +26,25 @@ def projection_shortcut(in_channels: int, out_channels: int, stride: int | tuple
     return nn.Sequential(conv1x1(in_channels, out_channels, stride), nn.BatchNorm2d(out_channels))
 
 
+class VectorNorm(nn.BatchNorm1d):
+    """BatchNorm of one vector an utterance: (batch, channels) -> the same.
+
+    In training, a batch of one utterance has no statistics of its own: it is normalised by the running ones, and leaves
+    them as they are.
+    """
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        if not self.training or len(vectors) > 1:
+            return super().forward(vectors)
+        return F.batch_norm(vectors, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
+
+
 def two_embedding_layers(statistics: int, embedding_dim: int) -> nn.Sequential:
     """Linear, ReLU, BatchNorm without scale and shift, Linear: (batch, statistics) -> (batch, embedding_dim)."""
     return nn.Sequential(
         nn.Linear(statistics, embedding_dim),
         nn.ReLU(),
-        nn.BatchNorm1d(embedding_dim, affine=False),
+        VectorNorm(embedding_dim, affine=False),
         nn.Linear(embedding_dim, embedding_dim),
     )
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from svtoolkit.models.blocks import BasicBlock, conv3x3, strided_size
+from svtoolkit.models.blocks import BasicBlock, VectorNorm, conv3x3, strided_size
 from svtoolkit.models.pooling import StatisticsPooling
 from svtoolkit.models.speaker_network import PooledNetwork
 
@@ -123,7 +123,7 @@ class UnbiasedEmbedding(nn.Module):
     def __init__(self, statistics: int, embedding_dim: int) -> None:
         super().__init__()
         self.linear = nn.Conv1d(statistics, embedding_dim, 1, bias=False)
-        self.batchnorm = nn.BatchNorm1d(embedding_dim, affine=False)
+        self.batchnorm = VectorNorm(embedding_dim, affine=False)
 
     def forward(self, statistics: Tensor) -> Tensor:
         return self.batchnorm(self.linear(statistics.unsqueeze(-1)).squeeze(-1))

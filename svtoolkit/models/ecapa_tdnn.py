@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from svtoolkit.models.blocks import VectorNorm
 from svtoolkit.models.pooling import AttentivePooling
 from svtoolkit.models.speaker_network import PooledNetwork
 
@@ -100,7 +101,7 @@ class EcapaTdnn(PooledNetwork):
         self.stages = nn.ModuleList(SERes2Block(channels, dilation) for dilation in DILATIONS)
         self.aggregation = nn.Conv1d(len(DILATIONS) * channels, AGGREGATED, 1)
         self.pooling = AttentivePooling(AGGREGATED, global_context=global_context)
-        self.embedding = nn.Sequential(nn.BatchNorm1d(2 * AGGREGATED), nn.Linear(2 * AGGREGATED, embedding_dim))
+        self.embedding = nn.Sequential(VectorNorm(2 * AGGREGATED), nn.Linear(2 * AGGREGATED, embedding_dim))
 
     def feature_map(self, frames: Tensor) -> Tensor:
         """(batch, frames, bins) -> (batch, 1536, frames)."""

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from svtoolkit.errors import UserError
-from svtoolkit.models.blocks import embedding_of
+from svtoolkit.models.blocks import VectorNorm, embedding_of
 from svtoolkit.models.pooling import AttentivePooling
 from svtoolkit.models.redimnet_blocks import (
     HEADS,
@@ -220,7 +220,7 @@ class ReDimNet2(_Dimensions):
             self.head = MapHead(width, out_channels) if pool_map else RowHead(self.rows, out_channels)
             pooled = out_channels * (bins if pool_map else 1)
         self.pooling = AttentivePooling(pooled, global_context=True)
-        self.embedding = nn.Sequential(nn.BatchNorm1d(2 * pooled), nn.Linear(2 * pooled, embedding_dim))
+        self.embedding = nn.Sequential(VectorNorm(2 * pooled), nn.Linear(2 * pooled, embedding_dim))
 
     def feature_map(self, frames: Tensor) -> Tensor:
         """(batch, frames, bins) -> (batch, rows, frames) or (batch, channels, bins, frames).
