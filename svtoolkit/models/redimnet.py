@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,7 +13,6 @@ from svtoolkit.errors import UserError
 from svtoolkit.models.blocks import VectorNorm, embedding_of
 from svtoolkit.models.pooling import AttentivePooling
 from svtoolkit.models.redimnet_blocks import (
-    HEADS,
     ChannelNorm,
     ConvNextBlock,
     GroupedBasicBlock,
@@ -48,15 +46,15 @@ class _Dimensions(PooledNetwork):
     """What both generations have in common: a stem, stages that each see a mixture of all maps before, and its map.
 
     All maps are (batch, rows, frames), where rows are bins times channels; a stage makes (channels, bins) of them for
-    its convolutions. Where strides or attention heads do not divide the bins, bins of 0 are put at the upper end: the
-    mean, of features whose mean was removed.
+    its convolutions. Where the strides do not divide the bins, bins of 0 are put at the upper end: the mean of
+    features whose mean was removed.
     """
 
     def __init__(self, num_bins: int, embedding_dim: int, channels: int, stages: Sequence[Stage]) -> None:
         super().__init__()
         self.embedding_dim = embedding_dim
-        self.bins = next(bins for bins in itertools.count(num_bins) if _are_divisible(bins, channels, stages))
-        self.padding = self.bins - num_bins
+        self.padding = -num_bins % math.prod(stage.stride for stage in stages)
+        self.bins = num_bins + self.padding
         self.rows = self.bins * channels
         self.channels = [channels * math.prod(stage.stride for stage in stages[:index]) for index in range(len(stages))]
         self.stem = nn.Sequential(nn.Conv2d(1, channels, 3, padding=1), ChannelNorm(channels), ToRows())
@@ -76,15 +74,6 @@ class _Dimensions(PooledNetwork):
         if kind == "convnext":
             return [ConvNextBlock(channels, (3, 3), group_width) for _ in range(count)]
         return [GroupedBasicBlock(channels, bins, group_width, excited=kind == "excited") for _ in range(count)]
-
-
-def _are_divisible(bins: int, channels: int, stages: Sequence[Stage]) -> bool:
-    """Whether strides and the heads of the attention divide a number of bins."""
-    reductions = [stage.reduction for stage in stages if stage.reduction is not None]
-    hidden = [bins * channels // reduction for reduction in reductions]
-    return bins % math.prod(stage.stride for stage in stages) == 0 and all(
-        size > 0 and size % HEADS == 0 for size in hidden
-    )
 
 
 class ReDimNet(_Dimensions):
@@ -133,7 +122,7 @@ class ReDimNet(_Dimensions):
                 )
             layers.append(ToRows())
             if stage.reduction is not None:
-                layers.append(TimeContext(self.rows, self.rows // stage.reduction))
+                layers.append(TimeContext(self.rows, stage.reduction))
             self.stages.append(nn.Sequential(*layers))
         self.pooling = AttentivePooling(self.rows, global_context=True)
         self.embedding = embedding_of(2 * self.rows, embedding_dim, embedding_layers)
@@ -211,7 +200,7 @@ class ReDimNet2(_Dimensions):
                 layers.append(nn.Sequential(nn.Conv2d(strided, width, 1), nn.BatchNorm2d(width, eps=1e-6)))
             layers.append(ToRows())
             if stage.reduction is not None:
-                layers.append(TimeContext(self.rows, self.rows // stage.reduction))
+                layers.append(TimeContext(self.rows, stage.reduction))
             self.stages.append(nn.Sequential(*layers, TimeUpsampling(self.time_stride)))
         self.head: nn.Module = nn.Identity()
         pooled = self.rows

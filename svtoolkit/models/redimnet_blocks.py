@@ -133,8 +133,6 @@ class TimeAttention(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        if channels % HEADS:
-            raise ValueError(f"{channels} rows of an attention are no multiple of its {HEADS} heads")
         self.k_proj = nn.Linear(channels, channels)
         self.v_proj = nn.Linear(channels, channels)
         self.q_proj = nn.Linear(channels, channels)
@@ -183,10 +181,15 @@ class TimeContext(nn.Module):
     """The one-dimensional block: fewer rows, convolutions and attention over time, and back; added to the input.
 
     (batch, rows, frames) -> the same.
+
+    Args:
+        rows: of the map.
+        reduction: fewer rows are its share of them, rounded down to a multiple of the attention heads.
     """
 
-    def __init__(self, rows: int, hidden: int) -> None:
+    def __init__(self, rows: int, reduction: int) -> None:
         super().__init__()
+        hidden = max(1, rows // reduction // HEADS) * HEADS
         self.red_dim_conv = nn.Sequential(nn.Conv1d(rows, hidden, 1), ChannelNorm(hidden))
         self.tcm = nn.Sequential(*(ConvNextBlock(hidden, size) for size in TIME_KERNELS), TransformerLayer(hidden))
         self.exp_dim_conv = nn.Conv1d(hidden, rows, 1)
