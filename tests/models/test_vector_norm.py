@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from foreign_networks import randomise
-from network_material import NARROW, narrow
+from network_material import narrow
 
 from svtoolkit.models.blocks import VectorNorm
 
@@ -30,8 +30,8 @@ def test_several_vectors_are_normalised_by_their_own():
     assert torch.equal(norm.eval()(x), plain.eval()(x))
 
 
-@pytest.mark.parametrize("name", NARROW)
-def test_every_family_trains_on_one_utterance(name):
+@pytest.mark.parametrize("name", ["ecapa_tdnn_c512", "campplus", "xvector", "redimnet2_b5"])
+def test_a_network_trains_on_one_utterance(name):
     network = narrow(name, num_bins=16, embedding_dim=8).train()
     network(torch.randn(1, 40, 16)).square().sum().backward()
     assert all(
