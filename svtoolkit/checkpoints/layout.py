@@ -67,17 +67,8 @@ def rename_to_ours(weights: Mapping[str, Tensor], layouts: Sequence[Layout], too
         UserError: names that the layout does not have, or parts of it without any.
     """
     layout, renamed = _best(weights, layouts, from_ours=False)
-    if renamed.unexpected:
-        plural = len(renamed.unexpected) > 1
-        raise UserError(
-            f"{list_names(renamed.unexpected)} {'are not weights' if plural else 'is not a weight'} of a {toolkit} "
-            f"{layout.network}; expected {layout.expected}"
-        )
-    if renamed.missing:
-        raise UserError(
-            f"a {toolkit} {layout.network} has weights {list_names(renamed.missing)}, and there are none here; "
-            f"expected {layout.expected}"
-        )
+    if problem := _problem(layout, renamed, toolkit):
+        raise UserError(f"{problem}; expected {layout.expected}")
     return {
         renamed.names[name]: tensor.long() if name.endswith("num_batches_tracked") else tensor
         for name, tensor in weights.items()
@@ -91,14 +82,8 @@ def rename_to_theirs(weights: Mapping[str, Tensor], layouts: Sequence[Layout], t
         UserError: names that no network of theirs has.
     """
     layout, renamed = _best(weights, layouts, from_ours=True)
-    if renamed.unexpected or renamed.missing:
-        found = list_names(renamed.unexpected or renamed.missing)
-        plural = len(renamed.unexpected or renamed.missing) > 1
-        problem = f"{'are' if plural else 'is'} not {'weights' if plural else 'a weight'} of"
-        raise UserError(
-            f"{found} {problem if renamed.unexpected else 'without a weight, which is part of'} a {layout.network}; "
-            f"{toolkit}'s names are known for {', '.join(_families(layouts))}"
-        )
+    if problem := _problem(layout, renamed, toolkit):
+        raise UserError(f"{problem}; {toolkit}'s names are known for {', '.join(_families(layouts))}")
     return {renamed.names[name]: tensor for name, tensor in weights.items()}
 
 
@@ -128,6 +113,20 @@ def fill_network(network: nn.Module, ours: Mapping[str, Tensor]) -> None:
             "that the config.yaml beside them describes"
         )
     network.load_state_dict(ours)
+
+
+def _problem(layout: Layout, renamed: _Renamed, toolkit: str) -> str:
+    """What keeps weights from being those of a layout, the nearest one; nothing: they are."""
+    nearest = f"a {toolkit} {layout.network}"
+    if not renamed.names and not renamed.unexpected:
+        return "there are no weights"
+    if renamed.unexpected:
+        are = "are not weights" if len(renamed.unexpected) > 1 else "is not a weight"
+        which = ", the nearest family" if len(renamed.unexpected) > len(renamed.names) else ""
+        return f"{list_names(renamed.unexpected)} {are} of {nearest}{which}"
+    if renamed.missing:
+        return f"{nearest} has weights {list_names(renamed.missing)}, and there are none here"
+    return ""
 
 
 def _families(layouts: Iterable[Layout]) -> list[str]:

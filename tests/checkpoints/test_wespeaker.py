@@ -281,7 +281,7 @@ def test_a_second_embedding_layer_that_is_not_whole(state, key, missing):
     ],
 )
 def test_weights_of_other_networks_have_no_name_there(key):
-    with pytest.raises(UserError, match=rf"^{key!r} is not a weight of a ResNet with .*; WeSpeaker's names"):
+    with pytest.raises(UserError, match=rf"^{key!r} is not a weight of a WeSpeaker ResNet with .*; WeSpeaker's names"):
         to_wespeaker({**from_wespeaker(small_state()), key: torch.zeros(1)})
 
 
@@ -289,7 +289,9 @@ def test_weights_of_other_networks_have_no_name_there(key):
     "key", ["stages.0.0.conv1.weight", "stages.1.0.0.bias", "stages.0.1.shortcut.0.weight", "stages.4.1.conv1.weight"]
 )
 def test_weights_that_no_gemini_has_have_no_name_there(key):
-    with pytest.raises(UserError, match=rf"^{key!r} is not a weight of a Gemini-DF-ResNet with .*; WeSpeaker's names"):
+    with pytest.raises(
+        UserError, match=rf"^{key!r} is not a weight of a WeSpeaker Gemini-DF-ResNet with .*; WeSpeaker's names"
+    ):
         to_wespeaker({**from_wespeaker(small_gemini()), key: torch.zeros(1)})
 
 

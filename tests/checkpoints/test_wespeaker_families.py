@@ -229,6 +229,23 @@ def test_parts_that_are_missing_are_listed():
         from_wespeaker(found)
 
 
+@pytest.mark.parametrize("rename", [from_wespeaker, to_wespeaker])
+def test_weights_of_something_else(rename):
+    with pytest.raises(UserError, match=r"^there are no weights; "):
+        rename({})
+    with pytest.raises(UserError, match=r"^'encoder\.w' is not a weight of a WeSpeaker .*, the nearest family; "):
+        rename({"encoder.w": torch.zeros(1)})
+
+
+def test_a_network_of_which_wespeaker_has_no_part():
+    found = narrow("eres2netv2", num_bins=BINS, embedding_dim=DIM).state_dict()
+    expected = (
+        r"^a WeSpeaker ERes2Net with one embedding layer has weights 'downsamplings\.1\.\*', .* and there are none"
+    )
+    with pytest.raises(UserError, match=expected):
+        to_wespeaker(found)
+
+
 def test_weights_that_do_not_fit_the_network_are_listed_and_it_stays_as_it_was():
     network = EcapaTdnn(num_bins=BINS, embedding_dim=DIM, channels=16)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
