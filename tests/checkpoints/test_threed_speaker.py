@@ -20,7 +20,7 @@ BINS, DIM = 8, 8
 SHORT = {"num_blocks": [1, 2, 1, 2]}
 
 SMALL = {
-    "campplus": ("campplus.DTDNN", "CAMPPlus", {}, {"pooling_eps": 0}),
+    "campplus": ("campplus.DTDNN", "CAMPPlus", {"memory_efficient": False}, {"pooling_eps": 0}),
     "res2net34_base": ("res2net.Res2Net", "Res2Net", {**SHORT, "m_channels": 4}, {"pooling_eps": 1e-8}),
     "eres2net34_base": ("eres2net.ERes2Net", "ERes2Net", {**SHORT, "m_channels": 4}, {"pooling_eps": 1e-8}),
     "eres2netv2": ("eres2net.ERes2NetV2", "ERes2NetV2", {**SHORT, "m_channels": 8, "baseWidth": 32}, {}),
