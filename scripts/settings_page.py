@@ -56,10 +56,18 @@ def options(group: str, schema: type) -> str:
     if group == "model":
         lines = [f"Options: {', '.join(f'`{name}`' for name in GROUPS[group])}."]
     known = {item.name for item in fields(schema)}
+    having: dict[tuple[Entry, ...], list[str]] = {}
     for name, option in GROUPS[group].items():
-        beyond = [entry for entry in described_settings(type(option.settings)) if entry.name not in known]
+        beyond = tuple(entry for entry in described_settings(type(option.settings)) if entry.name not in known)
+        having.setdefault(beyond, []).append(f"`{group}={name}`")
+    for beyond, names in having.items():
         if beyond:
-            lines += ["", f"`{group}={name}` has besides:", "", table(beyond).rstrip()]
+            lines += [
+                "",
+                f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} besides:",
+                "",
+                table(beyond).rstrip(),
+            ]
     return "\n".join([*lines, ""])
 
 

@@ -156,14 +156,15 @@ def test_a_key_of_another_optimizer_names_the_one_it_belongs_to():
 def test_a_key_of_another_network_names_those_it_belongs_to():
     resnets = ", ".join(f"model=resnet{layers}" for layers in (10, 18, 34, 50, 101, 152, 221, 293))
     assert refusal("model=df_resnet56", "model.base_width=16") == (
-        f"model=df_resnet56 has no key 'model.base_width', which belongs to {resnets}; its keys: name, embedding_dim"
+        f"model=df_resnet56 has no key 'model.base_width', which belongs to {resnets}; its keys: name, embedding_dim, "
+        "embedding_layers"
     )
     assert refusal("experiment=mini", "model=revnet46", "model.base_width=16").startswith("model=revnet46 has no key")
 
 
 def test_a_network_has_the_keys_of_its_family():
     assert load("model=resnet18", "model.base_width=16").model == ResNetConfig(name="resnet18", base_width=16)
-    assert load("model=df_resnet56", "model.embedding_dim=64").model == ModelConfig("df_resnet56", 64)
+    assert load("model=revnet57", "model.embedding_dim=64").model == ModelConfig("revnet57", 64)
     assert load("experiment=mini", "model=revnet_tiny").model == ModelConfig("revnet_tiny", 256)
 
 

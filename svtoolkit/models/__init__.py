@@ -11,8 +11,12 @@ from svtoolkit.system.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from svtoolkit.models.registry import NETWORKS, build_model, list_models
-    from svtoolkit.models.speaker_network import ChainNetwork, SpeakerNetwork
+    from svtoolkit.models.speaker_network import ChainNetwork, PooledNetwork, SpeakerNetwork
 
 __getattr__ = lazy_imports(
-    __name__, {"registry": "NETWORKS build_model list_models", "speaker_network": "ChainNetwork SpeakerNetwork"}
+    __name__,
+    {
+        "registry": "NETWORKS build_model list_models",
+        "speaker_network": "ChainNetwork PooledNetwork SpeakerNetwork",
+    },
 )

@@ -19,11 +19,45 @@ def strided_size(size: int, stride: int) -> int:
     return (size - 1) // stride + 1
 
 
-def projection_shortcut(in_channels: int, out_channels: int, stride: int) -> nn.Sequential:
+def projection_shortcut(in_channels: int, out_channels: int, stride: int | tuple[int, int]) -> nn.Sequential:
     """Identity where the shape stays, 1x1 convolution and BatchNorm where it changes."""
     if stride == 1 and in_channels == out_channels:
         return nn.Sequential()
     return nn.Sequential(conv1x1(in_channels, out_channels, stride), nn.BatchNorm2d(out_channels))
+
+
+class VectorNorm(nn.BatchNorm1d):
+    """BatchNorm of one vector an utterance: (batch, channels) -> the same.
+
+    In training, a batch of one utterance has no statistics of its own: it is normalised by the running ones, and leaves
+    them as they are.
+    """
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        if not self.training or len(vectors) > 1:
+            return super().forward(vectors)
+        return F.batch_norm(vectors, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
+
+
+def two_embedding_layers(statistics: int, embedding_dim: int) -> nn.Sequential:
+    """Linear, ReLU, BatchNorm without scale and shift, Linear: (batch, statistics) -> (batch, embedding_dim)."""
+    return nn.Sequential(
+        nn.Linear(statistics, embedding_dim),
+        nn.ReLU(),
+        VectorNorm(embedding_dim, affine=False),
+        nn.Linear(embedding_dim, embedding_dim),
+    )
+
+
+def embedding_of(statistics: int, embedding_dim: int, layers: int) -> nn.Linear | nn.Sequential:
+    """One layer or two: (batch, statistics) -> (batch, embedding_dim).
+
+    Raises:
+        ValueError: another number of layers.
+    """
+    if layers not in (1, 2):
+        raise ValueError(f"embedding_layers is {layers}, expected 1 or 2")
+    return two_embedding_layers(statistics, embedding_dim) if layers == 2 else nn.Linear(statistics, embedding_dim)
 
 
 class BasicBlock(nn.Module):
@@ -32,7 +66,7 @@ class BasicBlock(nn.Module):
     expansion = 1
     convolutions = 2
 
-    def __init__(self, in_channels: int, channels: int, stride: int = 1) -> None:
+    def __init__(self, in_channels: int, channels: int, stride: int | tuple[int, int] = 1) -> None:
         super().__init__()
         self.conv1 = conv3x3(in_channels, channels, stride)
         self.bn1 = nn.BatchNorm2d(channels)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from svtoolkit.config import ModelConfig, ResNetConfig
+from svtoolkit.config import (
+    EmbeddingLayersConfig,
+    ERes2NetV2Config,
+    ModelConfig,
+    PooledConfig,
+    RepVggConfig,
+    Res2NetConfig,
+    ResNetConfig,
+)
 from svtoolkit.config.limits import explain_excess
 from svtoolkit.errors import UserError
 from svtoolkit.registry import Registry, Row, check_settings, defaults
@@ -33,7 +41,47 @@ def _df_revnet(kind: str, blocks: Blocks) -> Row:
 
 def _df_resnet(blocks: Blocks, *, gemini: bool = False) -> Row:
     arguments = {"blocks": blocks, "gemini": gemini}
-    return Row("svtoolkit.models.df_resnet:build_df_resnet", ModelConfig, arguments, "DF-ResNet")
+    return Row("svtoolkit.models.df_resnet:build_df_resnet", EmbeddingLayersConfig, arguments, "DF-ResNet")
+
+
+def _ecapa_tdnn(channels: int, *, global_context: bool = False) -> Row:
+    arguments = {"channels": channels, "global_context": global_context}
+    return Row("svtoolkit.models.ecapa_tdnn:EcapaTdnn", ModelConfig, arguments, "ECAPA-TDNN")
+
+
+def _res2net(width: int) -> Row:
+    return Row("svtoolkit.models.eres2net:build_res2net", Res2NetConfig, {"width": width}, "Res2Net")
+
+
+def _eres2net(width: int, **arguments: Any) -> Row:
+    return Row("svtoolkit.models.eres2net:ERes2Net", Res2NetConfig, {"width": width, **arguments}, "ERes2Net")
+
+
+def _eres2netv2(**arguments: int) -> Row:
+    return Row("svtoolkit.models.eres2net:build_eres2netv2", ERes2NetV2Config, {"width": 64, **arguments}, "ERes2NetV2")
+
+
+def _simam_resnet(blocks: Blocks) -> Row:
+    return Row("svtoolkit.models.simam_resnet:build_simam_resnet", ModelConfig, {"blocks": blocks}, "SimAM-ResNet")
+
+
+def _repvgg(blocks: Blocks, widths: Blocks, **arguments: Any) -> Row:
+    arguments = {"blocks": blocks, "widths": widths, **arguments}
+    return Row("svtoolkit.models.repvgg:build_repvgg", RepVggConfig, arguments, "RepVGG")
+
+
+def _redimnet(channels: int, kind: str, group_width: int, *stages: tuple[int | None, ...]) -> Row:
+    """``stages``: of each its stride, blocks, expansion and reduction, one column after the other."""
+    rows = tuple(zip(*stages, strict=True))
+    arguments = {"channels": channels, "kind": kind, "group_width": group_width, "stages": rows}
+    return Row("svtoolkit.models.redimnet:ReDimNet", EmbeddingLayersConfig, arguments, "ReDimNet")
+
+
+def _redimnet2(channels: int, out_channels: int | None, *stages: tuple[float, ...], pool_map: bool = False) -> Row:
+    """``stages``: as of a ReDimNet; the third and the fifth halve time."""
+    rows = tuple(zip(*stages, (1, 1, 2, 1, 2, 1), strict=True))
+    arguments = {"channels": channels, "out_channels": out_channels, "stages": rows, "pool_map": pool_map}
+    return Row("svtoolkit.models.redimnet:ReDimNet2", ModelConfig, arguments, "ReDimNet2")
 
 
 NETWORKS = Registry(
@@ -81,6 +129,97 @@ NETWORKS = Registry(
         "gemini_df_resnet114": _df_resnet((3, 3, 27, 3), gemini=True),
         "gemini_df_resnet183": _df_resnet((3, 8, 45, 3), gemini=True),
         "gemini_df_resnet237": _df_resnet((3, 8, 63, 3), gemini=True),
+        # WeSpeaker, wespeaker/models/ecapa_tdnn.py
+        "ecapa_tdnn_c512": _ecapa_tdnn(512),
+        "ecapa_tdnn_c1024": _ecapa_tdnn(1024),
+        "ecapa_tdnn_glob_c512": _ecapa_tdnn(512, global_context=True),
+        "ecapa_tdnn_glob_c1024": _ecapa_tdnn(1024, global_context=True),
+        # 3D-Speaker, WeSpeaker: wespeaker/models/campplus.py
+        "campplus": Row("svtoolkit.models.campplus:CamPlusPlus", PooledConfig, help="CAM++"),
+        # 3D-Speaker, WeSpeaker: wespeaker/models/eres2net.py, res2net.py
+        "res2net34_base": _res2net(32),
+        "res2net34_large": _res2net(64),
+        "eres2net34_base": _eres2net(32),
+        "eres2net34_large": _eres2net(64),
+        "eres2net34_aug": _eres2net(64, base_width=24, scale=3, expansion=4),
+        # 3D-Speaker, speakerlab/models/eres2net/ERes2NetV2.py
+        "eres2netv2": _eres2netv2(base_width=26, scale=2, expansion=2),
+        "eres2netv2_w24s4ep4": _eres2netv2(base_width=24, scale=4, expansion=4),
+        # VoxBlink2, WeSpeaker: wespeaker/models/samresnet.py
+        "simam_resnet34": _simam_resnet((3, 4, 6, 3)),
+        "simam_resnet100": _simam_resnet((6, 16, 24, 3)),
+        # Kaldi, WeSpeaker: wespeaker/models/tdnn.py
+        "xvector": Row("svtoolkit.models.xvector:XVector", help="x-vector"),
+        # WeSpeaker, wespeaker/models/repvgg.py
+        "repvgg_tiny_a0": _repvgg((3, 4, 23, 3), (32, 64, 128, 256)),
+        "repvgg_tiny_rsbb_a0": _repvgg((3, 4, 23, 3), (32, 64, 128, 256), dilated=True),
+        "repvgg_a0": _repvgg((2, 4, 14, 1), (48, 96, 192, 1280)),
+        "repvgg_rsbb_a0": _repvgg((2, 4, 14, 1), (48, 96, 192, 1280), dilated=True),
+        "repvgg_a1": _repvgg((2, 4, 14, 1), (64, 128, 256, 1280)),
+        "repvgg_a2": _repvgg((2, 4, 14, 1), (96, 192, 384, 1408)),
+        "repvgg_rsbb_a2": _repvgg((2, 4, 14, 1), (96, 192, 384, 1408), dilated=True),
+        "repvgg_b0": _repvgg((4, 6, 16, 1), (64, 128, 256, 1280)),
+        "repvgg_rsbb_b0": _repvgg((4, 6, 16, 1), (64, 128, 256, 1280), dilated=True),
+        "repvgg_b1": _repvgg((4, 6, 16, 1), (128, 256, 512, 2048)),
+        "repvgg_b1g2": _repvgg((4, 6, 16, 1), (128, 256, 512, 2048), groups=2),
+        "repvgg_b1g4": _repvgg((4, 6, 16, 1), (128, 256, 512, 2048), groups=4),
+        "repvgg_b2": _repvgg((4, 6, 16, 1), (160, 320, 640, 2560)),
+        "repvgg_b2g2": _repvgg((4, 6, 16, 1), (160, 320, 640, 2560), groups=2),
+        "repvgg_b2g4": _repvgg((4, 6, 16, 1), (160, 320, 640, 2560), groups=4),
+        "repvgg_b3": _repvgg((4, 6, 16, 1), (192, 384, 768, 2560)),
+        "repvgg_b3g2": _repvgg((4, 6, 16, 1), (192, 384, 768, 2560), groups=2),
+        "repvgg_b3g4": _repvgg((4, 6, 16, 1), (192, 384, 768, 2560), groups=4),
+        "repvgg_d2se": _repvgg((8, 14, 24, 1), (160, 320, 640, 2560), groups=4, excited=True),
+        # IDRnD, WeSpeaker: wespeaker/models/redimnet.py; 60 bins in b0, 72 in the others
+        "redimnet_b0": _redimnet(
+            10, "basic", 1, (1, 2, 1, 2, 1), (2, 3, 3, 4, 3), (1, 2, 3, 2, 1), (30, 30, 30, 10, 10)
+        ),
+        "redimnet_b1": _redimnet(
+            12, "convnext", 8, (1, 2, 3, 2, 2), (2, 3, 4, 5, 3), (1, 1, 1, 1, 1), (None, None, 12, 12, 8)
+        ),
+        "redimnet_b2": _redimnet(
+            16, "convnext", 4, (1, 2, 1, 2, 1, 2), (2, 2, 3, 4, 4, 4), (1, 1, 1, 1, 1, 1), (12, 12, 12, 8, 8, 4)
+        ),
+        "redimnet_b3": _redimnet(
+            16, "excited", 1, (1, 2, 1, 2, 1, 2), (6, 6, 8, 10, 10, 8), (4, 2, 2, 2, 1, 1), (32, 32, 32, 16, 16, 16)
+        ),
+        "redimnet_b4": _redimnet(
+            32, "excited", 1, (1, 2, 1, 2, 1, 2), (4, 4, 6, 6, 8, 4), (2, 2, 2, 1, 1, 1), (48, 48, 48, 32, 24, 16)
+        ),
+        "redimnet_b5": _redimnet(
+            32, "excited", 16, (1, 2, 1, 2, 1, 2), (4, 4, 6, 6, 8, 4), (2, 2, 2, 1, 1, 1), (48, 48, 48, 32, 24, 16)
+        ),
+        "redimnet_b6": _redimnet(
+            32, "basic", 32, (1, 2, 1, 3, 1, 2), (4, 6, 6, 8, 8, 8), (4, 2, 2, 1, 1, 1), (32, 32, 24, 24, 16, 16)
+        ),
+        # Palabra AI, WeSpeaker: wespeaker/models/redimnet2.py; 72 bins
+        "redimnet2_b0": _redimnet2(
+            12, 64, (1, 2, 1, 2, 1, 2), (2, 3, 4, 5, 4, 3), (2, 1, 1, 1, 1, 1), (36, 36, 36, 36, 18, 18)
+        ),
+        "redimnet2_b1": _redimnet2(
+            16, 64, (1, 2, 1, 2, 1, 2), (2, 3, 4, 5, 4, 3), (2, 1, 1, 1, 1, 1), (32, 32, 32, 32, 16, 16)
+        ),
+        "redimnet2_b2": _redimnet2(
+            20, 64, (1, 2, 1, 3, 1, 2), (2, 3, 4, 5, 4, 3), (2, 1, 1, 1, 1, 1), (40, 30, 30, 20, 20, 10)
+        ),
+        "redimnet2_b3": _redimnet2(
+            24, 64, (1, 2, 1, 2, 1, 2), (2, 3, 4, 5, 4, 3), (2, 1, 1, 1, 1, 1), (36, 36, 36, 36, 18, 18)
+        ),
+        "redimnet2_b4": _redimnet2(
+            32, None, (1, 2, 1, 2, 1, 2), (2, 3, 4, 5, 4, 3), (4, 3, 2, 1, 1, 1), (24, 24, 24, 24, 24, 24)
+        ),
+        "redimnet2_b5": _redimnet2(
+            48, 256, (1, 2, 1, 2, 1, 2), (2, 3, 4, 5, 4, 3), (4, 3, 2, 1, 1, 1), (48, 48, 48, 48, 32, 32)
+        ),
+        "redimnet2_b6": _redimnet2(
+            64,
+            224,
+            (1, 2, 1, 2, 1, 2),
+            (3, 4, 5, 5, 4, 3),
+            (3, 2, 2, 1, 0.75, 0.5),
+            (64, 64, 48, 48, 32, 24),
+            pool_map=True,
+        ),
     },
     ModelConfig,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from svtoolkit.models.blocks import BasicBlock, Bottleneck, conv3x3, strided_size
+from svtoolkit.models.blocks import BasicBlock, Bottleneck, conv3x3, embedding_of, strided_size
 from svtoolkit.models.pooling import StatisticsPooling
 from svtoolkit.models.speaker_network import ChainNetwork
 
@@ -23,6 +23,7 @@ def build_resnet(
     width: int = 32,
     stem_stride: tuple[int, int] = (1, 1),
     base_width: int | None = None,
+    embedding_layers: int = 1,
 ) -> ChainNetwork:
     """A ResNet with fresh weights.
 
@@ -33,9 +34,10 @@ def build_resnet(
         width: published channels of the first stage, doubled from stage to stage.
         stem_stride: of the stem, (frequency, time).
         base_width: replaces the published width.
+        embedding_layers: after the pooling, 1 or 2.
 
     Raises:
-        ValueError: ``base_width`` below 1.
+        ValueError: ``base_width`` below 1, another number of embedding layers.
     """
     if base_width is not None and base_width < 1:
         raise ValueError(f"base_width is {base_width}, expected a whole number of 1 or more")
@@ -50,6 +52,6 @@ def build_resnet(
             channels = width * 2**index * residual.expansion
         stages.append(nn.Sequential(*stage))
         bins = strided_size(bins, stride)
-    embedding = nn.Linear(2 * channels * bins, embedding_dim)
+    embedding = embedding_of(2 * channels * bins, embedding_dim, embedding_layers)
     layers = 1 + residual.convolutions * sum(blocks) + 1  # shortcuts are not counted
     return ChainNetwork(stem, stages, StatisticsPooling(), embedding, layers=layers)

@@ -1,4 +1,4 @@
-"""The contract of every network, and of those that are a chain of stages."""
+"""The contract of every network, of those that pool a map of frames, and of those that are a chain of stages."""
 
 from __future__ import annotations
 
@@ -21,14 +21,36 @@ class SpeakerNetwork(nn.Module):
     embedding_dim: int
 
 
-class ChainNetwork(SpeakerNetwork):
+class PooledNetwork(SpeakerNetwork):
+    """A network that makes a map of the frames, statistics of the map and the embedding of these.
+
+    Attributes:
+        pooling: (batch, channels, frames) or (batch, channels, bins, frames) -> (batch, statistics).
+        embedding: (batch, statistics) -> (batch, embedding_dim).
+        layers: convolutions of the main path and the last Linear, where the authors count them for the network's name.
+    """
+
+    pooling: nn.Module
+    embedding: nn.Module
+    layers: int | None = None
+
+    def feature_map(self, frames: Tensor) -> Tensor:
+        """(batch, frames, bins) -> what ``pooling`` takes."""
+        raise NotImplementedError
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """(batch, frames, bins) -> (batch, embedding_dim)."""
+        return self.embedding(self.pooling(self.feature_map(frames)))
+
+
+class ChainNetwork(PooledNetwork):
     """A network whose stages run one after the other, for whoever works on it stage by stage or block by block.
 
     Attributes:
         stem: (batch, 1, bins, frames) -> (batch, channels, ...).
         stages: ModuleList of sequential stages.
-        pooling: (batch, channels, bins, frames) -> (batch, statistics).
-        embedding: (batch, statistics) -> (batch, embedding_dim).
+        pooling: (batch, channels, ..., frames) -> (batch, statistics).
+        embedding: (batch, statistics) -> (batch, embedding_dim); its last layer is a Linear.
         layers: convolutions of the main path and the last Linear, as the authors count them for the network's name.
     """
 
@@ -37,7 +59,7 @@ class ChainNetwork(SpeakerNetwork):
         stem: nn.Module,
         stages: Iterable[nn.Module],
         pooling: nn.Module,
-        embedding: nn.Linear,
+        embedding: nn.Linear | nn.Sequential,
         *,
         layers: int | None = None,
     ) -> None:
@@ -47,12 +69,13 @@ class ChainNetwork(SpeakerNetwork):
         self.stages = nn.ModuleList(stages)
         self.pooling = pooling
         self.embedding = embedding
-        self.embedding_dim = embedding.out_features
+        last = embedding[-1] if isinstance(embedding, nn.Sequential) else embedding
+        assert isinstance(last, nn.Linear)
+        self.embedding_dim = last.out_features
 
-    def forward(self, frames: Tensor) -> Tensor:
-        """(batch, frames, bins) -> (batch, embedding_dim)."""
-        feature_map = run_in_chain([self.stem, *self.stages], frames.transpose(1, 2).unsqueeze(1))
-        return self.embedding(self.pooling(feature_map))
+    def feature_map(self, frames: Tensor) -> Tensor:
+        """(batch, frames, bins) -> (batch, channels, ..., frames)."""
+        return run_in_chain([self.stem, *self.stages], frames.transpose(1, 2).unsqueeze(1))
 
     def blocks(self) -> Iterator[nn.Module]:
         """What stages consist of, in order, each of which can be recomputed by itself; couplings one by one."""

@@ -8,17 +8,16 @@ that of the whole recording, up to rounding.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from svtoolkit.models.pooling import StatisticsPooling, StretchedStatistics
-from svtoolkit.models.speaker_network import ChainNetwork
-from svtoolkit.reversible import run_in_chain
+from svtoolkit.models.speaker_network import PooledNetwork
 
 PROBE_FRAMES = 256
-"""Enough to see by what factor each module shortens time."""
+"""Enough to see by what factor each convolution shortens time."""
 TOLERANCE = 1e-3
 """Of the largest value of a map: far above rounding, far below what a module that looks at all frames would change."""
 
@@ -43,62 +42,68 @@ def time_geometry(network: nn.Module, num_bins: int) -> TimeGeometry | None:
     that looks at all frames at once, shows in a trial with noise that grows louder.
 
     Args:
-        network: any; a chain of convolutions with statistics pooling can work in stretches.
+        network: any; one of convolutions with statistics pooling can work in stretches.
         num_bins: of the features.
     """
-    if not isinstance(network, ChainNetwork) or type(network.pooling) is not StatisticsPooling:
+    if not isinstance(network, PooledNetwork) or type(network.pooling) is not StatisticsPooling:
         return None
     device = next(network.parameters()).device
-    value = torch.zeros(1, 1, num_bins, PROBE_FRAMES, device=device)
-    context = 0
-    for module in (network.stem, *network.stages):
-        value = run_in_chain([module], value)
-        if value.ndim != 4 or not value.shape[-1] or PROBE_FRAMES % value.shape[-1]:
-            return None
-        stride = PROBE_FRAMES // value.shape[-1]
-        convolutions = [layer for layer in module.modules() if isinstance(layer, nn.Conv2d)]
-        reach = sum(math.ceil((layer.kernel_size[1] - 1) * layer.dilation[1] / 2) for layer in convolutions)
-        context += stride * (1 + reach)
-    geometry = TimeGeometry(stride, math.ceil(context / stride) * stride)
+    reach = 0  # frames; what a convolution without padding sees lies on one side
+
+    def count(layer: nn.Conv1d | nn.Conv2d, given: Any, output: Tensor) -> None:
+        nonlocal reach
+        padded = layer.padding == "same" or layer.padding[-1] != 0
+        span = (layer.kernel_size[-1] - 1) * layer.dilation[-1]
+        reach += math.ceil(PROBE_FRAMES / output.shape[-1]) * (math.ceil(span / 2) if padded else span)
+
+    convolutions = [layer for layer in network.modules() if isinstance(layer, nn.Conv1d | nn.Conv2d)]
+    handles = [layer.register_forward_hook(count) for layer in convolutions]
+    try:
+        frames = network.feature_map(torch.zeros(1, PROBE_FRAMES, num_bins, device=device)).shape[-1]
+    finally:
+        for handle in handles:
+            handle.remove()
+    stride = round(PROBE_FRAMES / frames) if frames else 0
+    if stride < 1 or frames * stride > PROBE_FRAMES:
+        return None
+    geometry = TimeGeometry(stride, math.ceil(reach / stride + 1) * stride)
     with torch.autocast(device.type, enabled=False):
         return geometry if _holds(network, geometry, num_bins, device) else None
 
 
-def embed_in_stretches(network: ChainNetwork, features: Tensor, geometry: TimeGeometry, length: int) -> Tensor:
+def embed_in_stretches(network: PooledNetwork, features: Tensor, geometry: TimeGeometry, length: int) -> Tensor:
     """Embedding of one recording: (1, frames, bins) -> (1, embedding_dim).
 
     Args:
         geometry: of the network.
         length: frames of a stretch, to which the context comes on both sides.
     """
+    assert isinstance(network.pooling, StatisticsPooling)
     length = max(1, length // geometry.stride) * geometry.stride
-    statistics = StretchedStatistics()
+    statistics = StretchedStatistics(network.pooling.eps)
     frames = features.shape[1]
     for begin in range(0, frames, length):
-        end = min(begin + length, frames)
-        statistics.include(_kept(network, features, geometry, begin, end))
+        kept = _kept(network, features, geometry, begin, min(begin + length, frames))
+        if kept.shape[-1]:  # without padding, the map ends before the recording
+            statistics.include(kept)
     return network.embedding(statistics.pooled())
 
 
-def _kept(network: ChainNetwork, features: Tensor, geometry: TimeGeometry, begin: int, end: int) -> Tensor:
+def _kept(network: PooledNetwork, features: Tensor, geometry: TimeGeometry, begin: int, end: int) -> Tensor:
     """The frames of the map that lie over ``begin`` to ``end``, as they are in the map of the whole."""
     stride, context = geometry
     first, last = max(0, begin - context), min(features.shape[1], end + context)
-    feature_map = _map_of(network, features[:, first:last])
+    feature_map = network.feature_map(features[:, first:last])
     kept = feature_map[..., (begin - first) // stride :]
     return kept if end == features.shape[1] else kept[..., : (end - begin) // stride]
 
 
-def _map_of(network: ChainNetwork, features: Tensor) -> Tensor:
-    return run_in_chain([network.stem, *network.stages], features.transpose(1, 2).unsqueeze(1))
-
-
-def _holds(network: ChainNetwork, geometry: TimeGeometry, num_bins: int, device: torch.device) -> bool:
+def _holds(network: PooledNetwork, geometry: TimeGeometry, num_bins: int, device: torch.device) -> bool:
     """Whether two stretches of a trial have the map of the whole."""
     half = geometry.context + 4 * geometry.stride
     noise = torch.randn(1, 2 * half, num_bins, generator=torch.Generator().manual_seed(0))
     features = (noise * torch.linspace(0.1, 10.0, 2 * half).view(1, -1, 1)).to(device)
-    whole = _map_of(network, features)
+    whole = network.feature_map(features)
     parts = [_kept(network, features, geometry, *bounds) for bounds in ((0, half), (half, 2 * half))]
     joined = torch.cat(parts, dim=-1)
     if joined.shape != whole.shape:

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from svtoolkit.errors import UserError
 from svtoolkit.memory import apply_strategy
 from svtoolkit.memory.measurement import measure_step
-from svtoolkit.models import ChainNetwork, build_model
+from svtoolkit.models import PooledNetwork, build_model
 from svtoolkit.planning.network_facts import NetworkFacts, family_of
 from svtoolkit.planning.operations import Operations
 from svtoolkit.system.processes import count_cores, worker_processes
@@ -55,7 +55,7 @@ def survey_network(name: str, *, frames: int, num_bins: int) -> NetworkFacts:
         strategy = apply_strategy(network)
         utterances = torch.randn(LARGE_BATCH, frames, num_bins)
         pooled: list[int] = []
-        if isinstance(network, ChainNetwork):
+        if isinstance(network, PooledNetwork):
             network.pooling.register_forward_hook(lambda module, inputs, output: pooled.append(output.shape[-1]))
         work = Operations()
 

@@ -19,11 +19,11 @@ class NetworkFacts:
     """One network of the registry, with everything as published.
 
     Attributes:
-        family: what its row says of it: ResNet, DF-ResNet, RevNet or DF-RevNet of ours.
+        family: what its row says of it: ResNet, ECAPA-TDNN, ...
         layers: convolutions of the main path and the last Linear; None where the network does not say.
         parameters: weights, without a head over speakers.
         macs: multiplications with addition in the convolutions and products of one utterance.
-        pooled_dim: size of what pooling hands to the embedding layer; None: the network is no chain.
+        pooled_dim: size of what pooling hands to the embedding layer; None: the network has no pooling layer.
         embedding_dim: size of the embedding.
         strategy: memory strategy that memory=auto chooses: store or reversible.
         bytes_per_utterance: memory that one more utterance of a large batch takes in a float32 training step of the
@@ -55,7 +55,7 @@ def match_names(patterns: Sequence[str]) -> list[str]:
 
 
 def family_of(name: str) -> str:
-    """What the row of a network says of it: ResNet, DF-ResNet, RevNet or DF-RevNet of ours."""
+    """What the row of a network says of it: ResNet, ECAPA-TDNN, ... of ours."""
     return NETWORKS[name].help or "-"
 
 

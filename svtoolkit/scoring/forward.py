@@ -82,7 +82,7 @@ class BoundedForward:
         stretch = self.front_end.num_frames(round(self.seconds * self.front_end.sample_rate))
         if features.shape[1] <= stretch or self.geometry is None:
             return self.network(features)
-        # Only a chain of stages has a geometry.
+        # Only a PooledNetwork has a geometry.
         return embed_in_stretches(self.network, features, self.geometry, stretch)  # type: ignore[arg-type]
 
     @cached_property

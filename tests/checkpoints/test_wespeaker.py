@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from svtoolkit.checkpoints.wespeaker import from_wespeaker, to_wespeaker
+from svtoolkit.checkpoints.wespeaker import from_wespeaker, load_wespeaker, to_wespeaker
 from svtoolkit.errors import UserError
 from svtoolkit.models import build_model
 from svtoolkit.models.df_resnet import build_df_resnet
@@ -21,7 +21,7 @@ def randomise(network: nn.Module, seed: int = 0) -> nn.Module:
     """BatchNorm as after training: its own scale, shift and statistics in every channel."""
     generator = torch.Generator().manual_seed(seed)
     for module in network.modules():
-        if isinstance(module, nn.BatchNorm2d):
+        if isinstance(module, nn.BatchNorm2d):  # of the embedding there is none that has a scale
             for tensor, low, high in (
                 (module.weight.data, 0.5, 1.5),
                 (module.bias.data, -0.3, 0.3),
@@ -128,11 +128,19 @@ def test_weights_of_theirs_load_strictly_and_give_their_embeddings(their_network
 
 
 @pytest.mark.parametrize("name", ["resnet18", "gemini_df_resnet60"])
-def test_networks_of_theirs_with_two_embedding_layers_are_refused(their_networks, name):
-    with torch.device("meta"):
-        theirs = their_networks[name](feat_dim=80, embed_dim=256, two_emb_layer=True).state_dict()
-    with pytest.raises(UserError, match=r"'seg_bn_1\.running_mean' is not a weight .* one embedding layer"):
-        from_wespeaker(theirs)
+def test_networks_of_theirs_with_two_embedding_layers(their_networks, name):
+    torch.manual_seed(6)
+    theirs = randomise(their_networks[name](feat_dim=16, embed_dim=8, two_emb_layer=True)).eval()
+    theirs.seg_bn_1.running_mean.uniform_(-0.3, 0.3)
+    theirs.seg_bn_1.running_var.uniform_(0.5, 2.0)
+    ours = build_model(name, num_bins=16, embedding_dim=8, embedding_layers=2).eval()
+    load_wespeaker(ours, theirs.state_dict())
+    frames = torch.randn(2, 33, 16)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(frames), theirs(frames.clone())[-1], rtol=1e-5, atol=1e-5)
+    assert set(to_wespeaker(ours.state_dict())) == set(theirs.state_dict())
+    with pytest.raises(UserError, match=r"the network has no 'embedding\.0\.weight'"):
+        load_wespeaker(build_model(name, num_bins=16, embedding_dim=8), theirs.state_dict())
 
 
 def small_state() -> dict[str, torch.Tensor]:
@@ -205,8 +213,6 @@ def test_counters_that_averaging_made_floats_become_integers():
 @pytest.mark.parametrize(
     "key",
     [
-        "seg_2.weight",  # two embedding layers
-        "seg_bn_1.running_mean",
         "module.conv1.weight",
         "frontend.upstream.weight",
         "layer0.0.conv1.weight",
@@ -234,7 +240,6 @@ def test_foreign_keys_are_refused(key):
 @pytest.mark.parametrize(
     "key",
     [
-        "seg_2.weight",  # two embedding layers
         "conv1.weight",  # ResNet
         "layer1.0.conv1.weight",
         "downsample_layers.0.1.momentum",
@@ -253,6 +258,13 @@ def test_foreign_keys_in_a_gemini_are_refused(key):
         from_wespeaker({**small_gemini(), key: torch.zeros(1)})
 
 
+@pytest.mark.parametrize("state", [small_state, small_gemini])
+@pytest.mark.parametrize(("key", "missing"), [("seg_2.weight", "seg_bn_1"), ("seg_bn_1.running_mean", "seg_2")])
+def test_a_second_embedding_layer_that_is_not_whole(state, key, missing):
+    with pytest.raises(UserError, match=rf"with two embedding layers has weights '{missing}\.\*', and there are none"):
+        from_wespeaker({**state(), key: torch.zeros(4)})
+
+
 @pytest.mark.parametrize(
     "key",
     [
@@ -268,21 +280,23 @@ def test_foreign_keys_in_a_gemini_are_refused(key):
     ],
 )
 def test_weights_of_other_networks_have_no_name_there(key):
-    with pytest.raises(UserError, match=rf"^{key!r} is not a weight of a ResNet; WeSpeaker's names"):
-        to_wespeaker({"stem.0.weight": torch.zeros(1), key: torch.zeros(1)})
+    with pytest.raises(UserError, match=rf"^{key!r} is not a weight of a WeSpeaker ResNet with .*; WeSpeaker's names"):
+        to_wespeaker({**from_wespeaker(small_state()), key: torch.zeros(1)})
 
 
 @pytest.mark.parametrize(
     "key", ["stages.0.0.conv1.weight", "stages.1.0.0.bias", "stages.0.1.shortcut.0.weight", "stages.4.1.conv1.weight"]
 )
 def test_weights_that_no_gemini_has_have_no_name_there(key):
-    with pytest.raises(UserError, match=rf"^{key!r} is not a weight of a Gemini-DF-ResNet; WeSpeaker's names"):
-        to_wespeaker({"stages.0.0.0.weight": torch.zeros(1), key: torch.zeros(1)})
+    with pytest.raises(
+        UserError, match=rf"^{key!r} is not a weight of a WeSpeaker Gemini-DF-ResNet with .*; WeSpeaker's names"
+    ):
+        to_wespeaker({**from_wespeaker(small_gemini()), key: torch.zeros(1)})
 
 
 @pytest.mark.parametrize("name", ["df_resnet56", "revnet_tiny", "revnet46", "df_revnet66", "df_revnet89"])
 def test_networks_that_are_not_theirs_have_no_names_there(name):
     with torch.device("meta"):
         weights = build_model(name).state_dict()
-    with pytest.raises(UserError, match="WeSpeaker's names are known for ResNets and Gemini-DF-ResNets only"):
+    with pytest.raises(UserError, match="WeSpeaker's names are known for ResNet, Gemini-DF-ResNet, ECAPA-TDNN"):
         to_wespeaker(weights)

@@ -8,6 +8,37 @@ import torch
 from torch import nn
 
 from svtoolkit.models import SpeakerNetwork, build_model
+from svtoolkit.models.registry import NETWORKS
+
+REDIMNET2 = [(1, 1, 3, 4, 1), (2, 1, 0.75, 8, 1), (1, 1, 1, 8, 2), (2, 1, 1, 8, 1), (1, 1, 1, 8, 2), (2, 1, 1, 8, 1)]
+
+NARROW = {
+    "ecapa_tdnn_c512": {"channels": 16},
+    "ecapa_tdnn_glob_c512": {"channels": 16},
+    "campplus": {},
+    "res2net34_base": {"width": 4, "blocks": (1, 2, 1, 2)},
+    "eres2net34_base": {"width": 4, "blocks": (1, 2, 1, 2)},
+    "eres2net34_aug": {"width": 8, "blocks": (1, 1, 2, 1)},
+    "eres2netv2": {"width": 8, "blocks": (1, 2, 1, 2), "base_width": 32},
+    "simam_resnet34": {"width": 4},
+    "xvector": {"width": 16, "pooled": 24},
+    "repvgg_b1g2": {"widths": (8, 8, 16, 16), "blocks": (1, 2, 1, 2)},
+    "repvgg_tiny_rsbb_a0": {"widths": (8, 8, 16, 16), "blocks": (1, 2, 1, 2)},
+    "repvgg_d2se": {"widths": (8, 8, 16, 16), "blocks": (1, 2, 1, 2)},
+    "redimnet_b0": {"channels": 4, "stages": ((1, 1, 1, None), (2, 1, 2, 8), (2, 1, 3, 4))},
+    "redimnet_b1": {"channels": 8, "stages": ((1, 1, 1, None), (2, 1, 1, 8))},
+    "redimnet_b5": {"channels": 16, "stages": ((1, 1, 1, None), (2, 1, 2, 8))},
+    "redimnet2_b4": {"channels": 4, "stages": REDIMNET2},
+    "redimnet2_b5": {"channels": 4, "stages": REDIMNET2, "out_channels": 6},
+    "redimnet2_b6": {"channels": 4, "stages": REDIMNET2, "out_channels": 6},
+}
+"""A network of every family of convolutions beside ResNet -> what makes it narrow."""
+
+
+def narrow(name: str, *, num_bins: int, embedding_dim: int, **options: object) -> SpeakerNetwork:
+    """A network of ``NARROW``, of few channels and, where its row allows it, few blocks."""
+    arguments = {**NETWORKS[name].arguments, **NARROW[name], **options}
+    return NETWORKS.load(name)(num_bins=num_bins, embedding_dim=embedding_dim, **arguments)
 
 
 @cache

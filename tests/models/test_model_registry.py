@@ -11,7 +11,7 @@ from network_material import of_zeros, on_meta
 from plugin_package import install_package
 
 from svtoolkit.errors import UserError
-from svtoolkit.models import SpeakerNetwork, build_model, list_models
+from svtoolkit.models import ChainNetwork, PooledNetwork, build_model, list_models
 from svtoolkit.models.registry import NETWORKS
 from svtoolkit.registry import Registry, defaults
 
@@ -24,19 +24,27 @@ def refusal(name, **options) -> str:
     return str(caught.value)
 
 
+FRAMES = {"xvector": 15}
+"""Name -> how many it takes where convolutions are not padded."""
+
+
 @pytest.mark.parametrize("name", list_models())
 def test_every_name_builds_the_contract_and_says_its_layers(name):
     network = on_meta(name)
-    assert isinstance(network, SpeakerNetwork)
-    assert [child for child, _ in network.named_children()] == ["stem", "stages", "pooling", "embedding"]
-    assert name == "revnet_tiny" or name.endswith(f"net{network.layers}")
+    assert isinstance(network, PooledNetwork)
+    children = [child for child, _ in network.named_children()]
+    assert children[-2:] == ["pooling", "embedding"]
+    if isinstance(network, ChainNetwork):
+        assert children[:-2] == ["stem", "stages"]
+    assert name == "revnet_tiny" or network.layers is None or name.endswith(f"net{network.layers}")
 
 
 def one_of_each_kind() -> list[str]:
-    """The first network of all that differ in their depth alone."""
+    """The first network of all that differ in their sizes alone."""
     first: dict[object, str] = {}
     for name, row in NETWORKS.rows.items():
-        first.setdefault((row.help, repr({key: row.arguments[key] for key in row.arguments if key != "blocks"})), name)
+        kind = {key: value for key, value in row.arguments.items() if isinstance(value, (str, bool))}
+        first.setdefault((row.help, repr(kind), "stem_stride" in row.arguments), name)
     return list(first.values())
 
 
@@ -44,7 +52,7 @@ def one_of_each_kind() -> list[str]:
 def test_every_kind_gives_embeddings_of_the_size_asked_for(name):
     network = of_zeros(name, num_bins=11, embedding_dim=8)
     with torch.inference_mode():
-        assert network(torch.zeros(2, 7, 11)).shape == (2, 8)
+        assert network(torch.zeros(2, FRAMES.get(name, 7), 11)).shape == (2, 8)
 
 
 def test_the_list_is_a_copy():
@@ -63,7 +71,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(name, near):
         assert known in message
 
 
-@pytest.mark.parametrize("name", ["ecapa", "", None, []])
+@pytest.mark.parametrize("name", ["zzz", "", None, []])
 def test_a_name_like_no_other_is_answered_with_all_of_them(name):
     message = refusal(name)
     assert f"there is no network {name!r}; (all: resnet10, resnet18" in message
@@ -83,9 +91,18 @@ def test_only_the_options_of_a_family_may_be_none(key):
     assert refusal("resnet10", **{key: None}) == f"network resnet10: {key} is None, expected a whole number"
 
 
+@pytest.mark.parametrize("name", ["resnet10", "df_resnet56", "eres2netv2", "redimnet_b0"])
+def test_one_embedding_layer_or_two(name):
+    with torch.device("meta"):
+        assert build_model(name, embedding_layers=2).embedding[-1].out_features == 256
+    assert refusal(name, embedding_layers=3) == f"network {name}: embedding_layers is 3, expected 1 or 2"
+
+
 def test_an_unknown_option_is_answered_with_the_valid_ones():
     message = refusal("resnet34", bogus=1)
-    assert message == ("network resnet34 has no option 'bogus'; valid are num_bins, embedding_dim, base_width")
+    assert message == (
+        "network resnet34 has no option 'bogus'; valid are num_bins, embedding_dim, embedding_layers, base_width"
+    )
     assert "did you mean 'base_width'?" in refusal("resnet34", basewidth=1)
 
 
@@ -97,8 +114,8 @@ def test_an_option_of_another_family_may_be_none_and_nothing_else(name):
     with torch.device("meta"):
         assert build_model(name, base_width=None).stem is not None
     message = f"network {name} has no option 'base_width'; valid are num_bins, embedding_dim"
-    assert refusal(name, base_width=32) == message
-    assert refusal(name, base_width=0) == message
+    for width in (32, 0):
+        assert refusal(name, base_width=width).removesuffix(", embedding_layers") == message
 
 
 @pytest.mark.parametrize("name", ["resnet34", *OTHERS])

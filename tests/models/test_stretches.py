@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from foreign_networks import randomise
+from network_material import NARROW, narrow
 
 from svtoolkit.models.registry import NETWORKS
 from svtoolkit.models.stretches import TimeGeometry, embed_in_stretches, time_geometry
@@ -12,6 +14,8 @@ torch.set_num_threads(1)
 
 BINS = 24
 FAMILIES = ["resnet10", "resnet50", "gemini_df_resnet60", "df_resnet56", "revnet57", "df_revnet89"]
+FAMILIES += ["res2net34_base", "eres2net34_base", "eres2netv2", "xvector", "repvgg_b1g2"]
+LOOK_AT_ALL = ["ecapa_tdnn_c512", "campplus", "simam_resnet34", "repvgg_d2se", "redimnet_b0", "redimnet2_b5"]
 
 
 def network_of(name):
@@ -19,6 +23,8 @@ def network_of(name):
     of a trained network, not those of a fresh one.
     """
     torch.manual_seed(1)
+    if name in NARROW:
+        return randomise(narrow(name, num_bins=BINS, embedding_dim=16)).eval()
     few = {"channels": (16, 32, 64, 100)} if "revnet" in name else {"base_width": 8} if "resnet50" in name else {}
     few |= {} if name in ("resnet10", "revnet57") else {"blocks": (1, 2, 2, 1)}
     network = NETWORKS.load(name)(num_bins=BINS, embedding_dim=16, **NETWORKS[name].arguments | few)
@@ -71,6 +77,11 @@ def test_a_network_that_is_not_local_has_no_geometry(module):
     network = network_of("resnet10")
     network.stages[1].append(module)
     assert time_geometry(network, BINS) is None
+
+
+@pytest.mark.parametrize("name", LOOK_AT_ALL)
+def test_a_family_that_looks_at_all_frames_has_none(name):
+    assert time_geometry(network_of(name), BINS) is None
 
 
 def test_a_network_of_another_kind_has_no_geometry():

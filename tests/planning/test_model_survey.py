@@ -88,11 +88,10 @@ def test_memory_is_that_of_two_batches(name):
 
 
 def test_families():
-    found = {family_of(name) for name in list_models()}
-    assert found == {"ResNet", "RevNet", "DF-ResNet", "DF-RevNet"}
     assert [family_of(name) for name in ("resnet10", "revnet_tiny", "gemini_df_resnet60", "df_revnet66")] == [
         "ResNet", "RevNet", "DF-ResNet", "DF-RevNet"
     ]  # fmt: skip
+    assert "-" not in map(family_of, list_models())
 
 
 def test_names_and_patterns():
@@ -107,7 +106,7 @@ def test_names_and_patterns():
     ("pattern", "message"),
     [
         ("resnet35", "there is no network 'resnet35'; did you mean 'resnet"),
-        ("xvector*", "there is no network 'xvector*'; (all: resnet10, "),
+        ("zzz*", "there is no network 'zzz*'; (all: resnet10, "),
         ("ResNet34", "there is no network 'ResNet34'; did you mean 'resnet34'? (all: "),
     ],
 )

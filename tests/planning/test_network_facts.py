@@ -29,6 +29,6 @@ def test_sizes_are_those_of_the_network(name):
     assert (facts.layers, facts.embedding_dim, facts.family) == (network.layers, network.embedding_dim, family_of(name))
 
 
-@pytest.mark.parametrize("name", ["resnet10", "revnet_tiny"])
+@pytest.mark.parametrize("name", ["resnet10", "revnet_tiny", "ecapa_tdnn_glob_c512", "xvector"])
 def test_work_and_memory_are_what_a_survey_finds(name):
     assert asdict(stored_facts(**SIZE)[name]) == asdict(survey_network(name, **SIZE)), AGAIN

@@ -8,6 +8,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from network_material import NARROW, narrow
 from torch import nn
 
 from svtoolkit.augmentation.spec_augment import SpecAugment
@@ -16,6 +17,7 @@ from svtoolkit.features import build_front_end
 from svtoolkit.losses import build_head
 from svtoolkit.models import build_model
 from svtoolkit.optim import build_optimizer
+from svtoolkit.planning.network_facts import family_of
 from svtoolkit.training.step import OptimizerStep
 
 BATCH, BINS, CLASSES, DIMENSION = 8, 24, 5, 16
@@ -306,3 +308,13 @@ def test_adamw_steps_and_resumes_its_moments():
     for seed in (1, 2):
         resumed(iter([make_batch(seed)]))
     assert_same(everything(step), everything(resumed))
+
+
+@pytest.mark.parametrize("name", {family_of(name): name for name in NARROW}.values())
+def test_every_family_learns_the_speakers_of_a_batch(name):
+    optim = {"name": "adamw", "lr": 0.0005, "weight_decay": 0.0, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
+    step = make_step(narrow(name, num_bins=BINS, embedding_dim=DIMENSION), optim=optim, margin=0.0)
+    batch = make_batch()
+    losses = [step(iter([batch])).meter.loss for _ in range(5)]
+    assert min(losses) < 0.9 * losses[0]
+    assert all(parameter.grad is not None for parameter in step.network.parameters() if parameter.requires_grad)

@@ -1,0 +1,65 @@
+"""ReDimNet and ReDimNet2: sizes of the input that their strides do not divide."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from foreign_networks import randomise
+from network_material import narrow
+
+from svtoolkit.errors import UserError
+from svtoolkit.models.redimnet_blocks import HEADS, Mixing, to_map, to_rows
+from svtoolkit.models.registry import NETWORKS
+
+torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize(("name", "bins", "padded"), [("redimnet_b0", 11, 12), ("redimnet2_b4", 13, 16)])
+@torch.inference_mode()
+def test_bins_of_zero_fill_up_what_the_strides_do_not_divide(name, bins, padded):
+    torch.manual_seed(1)
+    network = randomise(narrow(name, num_bins=bins, embedding_dim=8)).eval()
+    whole = narrow(name, num_bins=padded, embedding_dim=8).eval()
+    whole.load_state_dict(network.state_dict())
+    frames = torch.randn(2, 40, bins)
+    torch.testing.assert_close(network(frames), whole(F.pad(frames, (0, padded - bins))))
+
+
+def test_the_published_sizes_are_not_filled_up():
+    rows = {name: row for name, row in NETWORKS.rows.items() if name.startswith("redimnet")}
+    assert len(rows) == 14
+    for name, row in rows.items():
+        bins = 60 if name == "redimnet_b0" else 72
+        assert bins % math.prod(stage[0] for stage in row.arguments["stages"]) == 0
+        # a reduction that leaves no multiple of the attention heads would be rounded, which theirs refuses
+        rounded = [stage[3] for stage in row.arguments["stages"] if stage[3]]
+        assert all(bins * row.arguments["channels"] // reduction % HEADS == 0 for reduction in rounded), name
+
+
+@torch.inference_mode()
+def test_frames_that_fill_no_stride_are_left_out():
+    network = randomise(narrow("redimnet2_b5", num_bins=8, embedding_dim=8)).eval()
+    frames = torch.randn(2, 43, 8)
+    assert torch.equal(network(frames), network(frames[:, :40]))
+    with pytest.raises(UserError, match=r"^an utterance has 3 frames, and a ReDimNet2 needs 4 or more: leave out"):
+        network(frames[:, :3])
+
+
+def test_a_mixture_is_weighted_by_a_softmax_over_the_maps():
+    mixing, maps = Mixing(3, 6), torch.randn(3, 2, 6, 5)
+    torch.nn.init.normal_(mixing.w)
+    expected = torch.einsum("nr,nbrt->brt", torch.softmax(mixing.w[0, ..., 0], dim=0), maps)
+    torch.testing.assert_close(mixing(list(maps)), expected)
+    one = torch.randn(2, 6, 5)
+    assert Mixing(1, 6)([one]) is one
+    assert not Mixing(1, 6).w.requires_grad
+
+
+def test_rows_are_bins_of_channels():
+    x = torch.randn(2, 3, 4, 5)
+    rows = to_rows(x)
+    assert torch.equal(rows[1, 2 * 3 + 1], x[1, 1, 2])
+    assert torch.equal(to_map(rows, 3), x)
