@@ -112,7 +112,11 @@ EXPERIMENTS = ", ".join(Catalogue("train").options["experiment"])
         ("experiment=null", f"experiment has no option 'null'; expected one of {EXPERIMENTS}, or nothing"),
         ("trainer=null", "trainer has no option 'null'; expected one of default, or nothing"),
         ("trainer={epochs: 3}", "trainer has no option '{epochs: 3}'; expected one of default, or nothing"),
-        ("loss='aaam'", "loss has no option 'aaam'; did you mean 'aam'? (all: aam, am, softmax)"),
+        (
+            "loss='aaam'",
+            "loss has no option 'aaam'; did you mean 'aam'? (all: aam, aam_subcenter, aam_topk, "
+            "am, softmax, sphereface2)",
+        ),
     ],
 )
 def test_an_unknown_option(override, message):

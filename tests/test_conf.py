@@ -156,7 +156,11 @@ def replaces(choices: dict[str, str], key: str, chosen: dict[str, str]) -> bool:
     if group not in chosen:
         return False
     below = choices.get(group, DEFAULTS.get(group))
-    return chosen[group] != below and (below, chosen[group]) not in {("sgd", "sgd_8bit"), ("adamw", "adamw_8bit")}
+    return chosen[group] != below and chosen[group] not in DERIVED.get(below, ())
+
+
+DERIVED = {"sgd": ["sgd_8bit"], "adamw": ["adamw_8bit"], "aam": ["aam_subcenter", "aam_topk", "sphereface2"]}
+"""Options with the keys of another one and further ones."""
 
 
 DEFAULTS = {

@@ -24,6 +24,16 @@ from svtoolkit.config.data import (
     ValidateConfig,
 )
 from svtoolkit.config.loggers import MLflowConfig, WandbConfig
+from svtoolkit.config.losses import LossConfig, SphereFace2Config, SubcenterLossConfig, TopKLossConfig
+from svtoolkit.config.networks import (
+    EmbeddingLayersConfig,
+    ERes2NetV2Config,
+    ModelConfig,
+    PooledConfig,
+    RepVggConfig,
+    Res2NetConfig,
+    ResNetConfig,
+)
 from svtoolkit.config.scoring import (
     CalibrateConfig,
     EmbedConfig,
@@ -38,18 +48,10 @@ from svtoolkit.config.training import (
     AdamW8bitConfig,
     AdamWConfig,
     AugmentConfig,
-    EmbeddingLayersConfig,
-    ERes2NetV2Config,
     FeaturesConfig,
-    LossConfig,
     MarginScheduleConfig,
     MemoryStrategyConfig,
-    ModelConfig,
     OptimConfig,
-    PooledConfig,
-    RepVggConfig,
-    Res2NetConfig,
-    ResNetConfig,
     ScheduleConfig,
     SGD8bitConfig,
     SGDConfig,

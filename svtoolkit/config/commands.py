@@ -13,6 +13,8 @@ from svtoolkit.config.data import (
     ShardConfig,
     ValidateConfig,
 )
+from svtoolkit.config.losses import LossConfig
+from svtoolkit.config.networks import ModelConfig, ResNetConfig
 from svtoolkit.config.scoring import (
     CalibrateConfig,
     EmbedConfig,
@@ -23,15 +25,7 @@ from svtoolkit.config.scoring import (
     VerifyConfig,
 )
 from svtoolkit.config.setting import REQUIRED, setting
-from svtoolkit.config.training import (
-    LossConfig,
-    MemoryStrategyConfig,
-    ModelConfig,
-    OptimConfig,
-    ResNetConfig,
-    SGDConfig,
-    TrainConfig,
-)
+from svtoolkit.config.training import MemoryStrategyConfig, OptimConfig, SGDConfig, TrainConfig
 
 
 @dataclass

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from svtoolkit.config.losses import LossConfig
+from svtoolkit.config.networks import ModelConfig, ResNetConfig
 from svtoolkit.config.setting import REQUIRED, setting
 
 
@@ -61,62 +63,6 @@ class FeaturesConfig:
 
 
 @dataclass
-class ModelConfig:
-    """The speaker embedding network: what all have in common, and all that most have."""
-
-    name: str = setting(REQUIRED, "network; choose with model=... (`svt models` lists them)")
-    embedding_dim: int = setting(256, "size of the speaker embedding")
-
-
-EMBEDDING_LAYERS = "1, or 2 with ReLU and BatchNorm between them (WeSpeaker: two_emb_layer)"
-
-
-@dataclass
-class EmbeddingLayersConfig(ModelConfig):
-    """A network that may have two layers after the pooling."""
-
-    embedding_layers: int = setting(1, EMBEDDING_LAYERS)
-
-
-@dataclass
-class ResNetConfig(EmbeddingLayersConfig):
-    """A ResNet."""
-
-    name: str = setting("resnet34", "network; choose with model=... (`svt models` lists them)")
-    base_width: int | None = setting(None, "channels of the first stage; null: as published (32; resnet10: 16)")
-
-
-@dataclass
-class PooledConfig(ModelConfig):
-    """A network whose statistics pooling differs from toolkit to toolkit."""
-
-    pooling_eps: float = setting(
-        1e-7, "added to the variance in the pooling; 3D-Speaker's models: 0 (CAM++), 1e-8 (ERes2Net, Res2Net)"
-    )
-
-
-@dataclass
-class Res2NetConfig(PooledConfig):
-    """A Res2Net or ERes2Net."""
-
-    embedding_layers: int = setting(1, EMBEDDING_LAYERS)
-
-
-@dataclass
-class ERes2NetV2Config(Res2NetConfig):
-    """An ERes2NetV2."""
-
-    pooling_eps: float = setting(1e-8, "added to the variance in the pooling, as in 3D-Speaker")
-
-
-@dataclass
-class RepVggConfig(ModelConfig):
-    """A RepVGG."""
-
-    deployed: bool = setting(False, "true: one convolution for the parallel ones of a block; to embed, not to train")
-
-
-@dataclass
 class MemoryStrategyConfig:
     """What becomes of activations between forward and backward pass."""
 
@@ -127,20 +73,6 @@ class MemoryStrategyConfig:
     )
     exact: bool = setting(True, "exact arithmetic in reversible stages: gradients of stored activations, bit for bit")
     exact_bits: int = setting(14, "exact streams: multiples of 2**-exact_bits, below 2**(24 - exact_bits)")
-
-
-@dataclass
-class LossConfig:
-    """Classification head over the training speakers."""
-
-    name: str = setting(
-        "aam",
-        "aam (ArcFace: cos(theta + margin)), am (CosFace: cos(theta) - margin) or softmax (a linear layer with bias); "
-        "choose with loss=...",
-    )
-    margin: float = setting(0.2, "radians (aam) or cosine (am), at the end of the margin schedule; softmax: must be 0")
-    scale: float = setting(32.0, "cosines are multiplied by it before the softmax; softmax: must be 1")
-    shard: bool = setting(False, "true: the classes are sharded over all devices, for very many speakers")
 
 
 @dataclass

@@ -24,6 +24,11 @@ def shard_head(head: ClassificationHead, optim: OptimConfig, world: World) -> Sh
     Raises:
         UserError: there are fewer classes than processes, or a shard too small for 8-bit state.
     """
+    if not head.shardable:
+        raise UserError(
+            f"loss.shard=true does not work with loss={head.loss_name}, which compares all classes of a crop; set "
+            "loss.shard=false, or choose loss=aam, aam_subcenter, am or softmax"
+        )
     block_size, smallest = getattr(optim, "block_size", 1), getattr(optim, "min_8bit_size", 0)
     num_classes = len(head.weight)
     rows = [parameter[0].numel() for parameter in head.parameters() if parameter.numel() >= smallest]

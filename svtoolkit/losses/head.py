@@ -93,6 +93,9 @@ class ClassificationHead(Head):
     margin_limit: ClassVar[float] = math.inf
     """Margins from 0 up to below this make sense."""
 
+    shardable: ClassVar[bool] = True
+    """Whether a device needs no other classes than its own, but for the sum of the softmax."""
+
     def __init__(self, embedding_dim: int, num_classes: int, *, scale: float) -> None:
         super().__init__()
         if not 0 < scale < math.inf:
@@ -119,12 +122,15 @@ class ClassificationHead(Head):
         """Hook: similarity to the true class (batch,) -> the same made harder by ``self.margin``."""
         return target
 
+    def logits(self, similarities: Tensor, columns: Tensor) -> Tensor:
+        """Hook: similarities (batch, classes) and the true classes (batch, 1) -> what the softmax sees, unscaled."""
+        target = similarities.gather(1, columns).squeeze(1)
+        return similarities.scatter(1, columns, self.with_margin(target).unsqueeze(1))
+
     def forward(self, embeddings: Tensor, labels: Tensor) -> HeadOutput:
         with torch.autocast(embeddings.device.type, enabled=False):
             similarities = self.similarities(embeddings.to(torch.promote_types(embeddings.dtype, torch.float32)))
-            columns = labels.unsqueeze(1)
-            target = similarities.gather(1, columns).squeeze(1)
-            logits = similarities.scatter(1, columns, self.with_margin(target).unsqueeze(1))
+            logits = self.logits(similarities, labels.unsqueeze(1))
             losses = F.cross_entropy(self.scale * logits, labels, reduction="none")
         correct = logits.argmax(dim=1) == labels
         return HeadOutput(losses, correct, similarities.argmax(dim=1) == labels)

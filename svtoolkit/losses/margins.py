@@ -21,9 +21,11 @@ class AAMHead(ClassificationHead):
     eps = 1e-7
     margin_limit = math.pi / 2
 
+    def sine(self, cosine: Tensor) -> Tensor:
+        return torch.sqrt((1.0 - cosine * cosine).clamp(min=self.eps))
+
     def with_margin(self, target: Tensor) -> Tensor:
-        sine = torch.sqrt((1.0 - target * target).clamp(min=self.eps))
-        shifted = target * math.cos(self.margin) - sine * math.sin(self.margin)
+        shifted = target * math.cos(self.margin) - self.sine(target) * math.sin(self.margin)
         turn = math.cos(math.pi - self.margin)
         return torch.where(target > turn, shifted, target - 1.0 - turn)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from svtoolkit.config import LossConfig
+from svtoolkit.config import LossConfig, SphereFace2Config, SubcenterLossConfig, TopKLossConfig
 from svtoolkit.errors import UserError
 from svtoolkit.registry import Registry, Row, check_settings, defaults
 
@@ -16,7 +16,18 @@ LOSSES = Registry(
     "svtoolkit.losses",
     {
         "aam": Row("svtoolkit.losses.margins:AAMHead", help="additive angular margin (ArcFace)"),
+        "aam_subcenter": Row(
+            "svtoolkit.losses.centers:SubcenterAAMHead", SubcenterLossConfig, help="aam with several centers a class"
+        ),
+        "aam_topk": Row(
+            "svtoolkit.losses.centers:TopKAAMHead",
+            TopKLossConfig,
+            help="the same, and the hardest classes are closer",
+        ),
         "am": Row("svtoolkit.losses.margins:AMHead", help="additive margin (CosFace)"),
+        "sphereface2": Row(
+            "svtoolkit.losses.sphereface2:SphereFace2Head", SphereFace2Config, help="a binary decision of every class"
+        ),
         "softmax": Row("svtoolkit.losses.margins:SoftmaxHead", help="plain softmax, without margin and scale"),
     },
     LossConfig,

@@ -16,6 +16,7 @@ from svtoolkit.losses import AAMHead, AMHead, ClassificationHead, SoftmaxHead, b
 torch.set_num_threads(1)
 
 HEADS = {"aam": AAMHead, "am": AMHead, "softmax": SoftmaxHead}
+ALL = [*HEADS, "aam_subcenter", "aam_topk", "sphereface2"]
 
 
 def make(name: str, embedding_dim: int = 6, num_classes: int = 5, *, margin: float = 0.2, scale: float = 32.0):
@@ -146,7 +147,7 @@ def test_a_cosine_of_one_has_a_finite_loss_and_gradient(name, sign, margin):
     )
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", ALL)
 def test_an_embedding_of_zeros_has_a_finite_loss_and_gradient(name):
     head = make(name)
     embeddings = torch.zeros(2, 6, requires_grad=True)
@@ -155,7 +156,7 @@ def test_an_embedding_of_zeros_has_a_finite_loss_and_gradient(name):
     assert head.weight.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", ALL)
 def test_the_gradient_agrees_with_finite_differences_in_float64(name):
     head = make(name, scale=4.0).double()
     embeddings, labels = batch(rows=3)
@@ -164,7 +165,7 @@ def test_the_gradient_agrees_with_finite_differences_in_float64(name):
     assert torch.autograd.gradcheck(lambda *inputs: head(inputs[0], labels).losses, (embeddings, *parameters))
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", ALL)
 def test_the_float32_gradient_agrees_with_the_float64_one(name):
     embeddings, labels = batch(rows=8)
     gradients = []
@@ -176,7 +177,7 @@ def test_the_float32_gradient_agrees_with_the_float64_one(name):
         assert (single - double).norm() < 1e-4 * double.norm()
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_autocast_changes_nothing(name, dtype):
     head = make(name)
@@ -241,7 +242,7 @@ def test_the_margin_is_set_by_its_schedule_and_the_scale_at_once():
 @pytest.mark.parametrize(
     ("name", "margin", "scale", "message"),
     [
-        ("arcface", 0.2, 32.0, "(all: aam, am, softmax)"),
+        ("arcface", 0.2, 32.0, "(all: aam, aam_subcenter, aam_topk, am, sphereface2, softmax)"),
         (
             "softmax",
             0.2,
