@@ -76,7 +76,7 @@ def wespeaker() -> Callable[[str], ModuleType]:
     def load(name: str) -> ModuleType:
         before = set(sys.modules)
         try:
-            for package in ("wespeaker", "wespeaker.models", "wespeaker.utils"):
+            for package in ("wespeaker", "wespeaker.frontend", "wespeaker.models", "wespeaker.utils"):
                 stand_in = ModuleType(package)
                 stand_in.__path__ = [str(folder.joinpath(*package.split(".")[1:]))]
                 sys.modules[package] = stand_in
