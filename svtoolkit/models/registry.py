@@ -81,6 +81,8 @@ NETWORKS = Registry(
         "gemini_df_resnet114": _df_resnet((3, 3, 27, 3), gemini=True),
         "gemini_df_resnet183": _df_resnet((3, 8, 45, 3), gemini=True),
         "gemini_df_resnet237": _df_resnet((3, 8, 63, 3), gemini=True),
+        # Resemblyzer; with features=res40
+        "ge2e_lstm": Row("svtoolkit.models.ge2e:GE2ENetwork", ModelConfig, {"hidden": 256, "layers": 3}, "GE2E LSTM"),
     },
     ModelConfig,
 )

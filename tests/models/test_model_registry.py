@@ -29,8 +29,9 @@ def test_every_name_builds_the_contract_and_says_its_layers(name):
     with torch.device("meta"):
         network = build_model(name, num_bins=11, embedding_dim=8)
     assert isinstance(network, SpeakerNetwork)
-    assert [child for child, _ in network.named_children()] == ["stem", "stages", "pooling", "embedding"]
-    assert name == "revnet_tiny" or name.endswith(f"net{network.layers}")
+    if name != "ge2e_lstm":  # no chain, and no number of layers in its name
+        assert [child for child, _ in network.named_children()] == ["stem", "stages", "pooling", "embedding"]
+        assert name == "revnet_tiny" or name.endswith(f"net{network.layers}")
     with torch.inference_mode():
         assert with_zeros(network)(torch.zeros(2, 7, 11)).shape == (2, 8)
 
