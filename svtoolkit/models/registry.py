@@ -220,6 +220,8 @@ NETWORKS = Registry(
             (64, 64, 48, 48, 32, 24),
             pool_map=True,
         ),
+        # Resemblyzer; with features=res40
+        "ge2e_lstm": Row("svtoolkit.models.ge2e:GE2ENetwork", ModelConfig, {"hidden": 256, "layers": 3}, "GE2E LSTM"),
     },
     ModelConfig,
 )

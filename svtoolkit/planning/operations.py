@@ -26,6 +26,9 @@ class Operations(TorchDispatchMode):
         operation = func._overloadpacket
         if operation is torch.ops.aten.convolution_backward:
             self.count += _of_convolution_backward(*args)
+        elif operation is torch.ops.aten.mkldnn_rnn_layer:  # as which a CPU runs a layer of an LSTM
+            inputs, from_input, from_state = args[:3]
+            self.count += 2 * inputs.shape[0] * inputs.shape[1] * (from_input.numel() + from_state.numel())
         elif operation in flop_registry:
             self.count += flop_registry[operation](*args, **(kwargs or {}), out_val=result)
         return result

@@ -13,6 +13,7 @@ from torch import Tensor
 from svtoolkit.device import autocast, empty_cache, is_out_of_memory
 from svtoolkit.errors import UserError
 from svtoolkit.features import FrontEnd
+from svtoolkit.models.ge2e import Partials
 from svtoolkit.models.stretches import TimeGeometry, embed_in_stretches, time_geometry
 
 log = logging.getLogger(__name__)
@@ -37,18 +38,19 @@ class BoundedForward:
 
     @torch.inference_mode()
     def __call__(self, signals: list[np.ndarray]) -> np.ndarray:
-        """Waveforms (samples,) or frames (frames, bins), equally long -> (batch, embedding_dim) float32.
+        """Waveforms (samples,) or frames (frames, bins), of equally many frames -> (batch, embedding_dim) float32.
 
         Raises:
             UserError: not even one of them fits into the memory of the device.
         """
         frames = self.num_frames(signals[0])
         samples = self.front_end.num_samples(frames)
-        length = samples if signals[0].ndim == 1 else frames
+        if signals[0].ndim == 1 and self.front_end.snip_edges:
+            signals = [signal[:samples] for signal in signals]
         together = max(1, int(self.seconds * self.front_end.sample_rate / samples + 1e-6))
         rows, begin = [], 0
         while begin < len(signals):
-            batch = np.stack([signal[:length] for signal in signals[begin : begin + together]])
+            batch = signals[begin : begin + together]
             found = self._try(batch)
             if found is None:
                 together = self._reduce(len(batch), samples)
@@ -65,12 +67,15 @@ class BoundedForward:
         """Of a waveform, or that stored frames span."""
         return len(signal) if signal.ndim == 1 else self.front_end.num_samples(len(signal))
 
-    def _try(self, batch: np.ndarray) -> np.ndarray | None:
-        """Embeddings of (batch, samples) or (batch, frames, bins); None where memory runs out."""
+    def _try(self, batch: list[np.ndarray]) -> np.ndarray | None:
+        """Embeddings of signals of equally many frames; None where memory runs out."""
         try:
-            features = self.front_end.features_of(torch.from_numpy(batch).to(self.device))
-            with autocast(self.device, self.precision):
-                embeddings = self._embed(features)
+            if self.partials is not None and batch[0].ndim == 1:
+                embeddings = torch.stack([self._embed_partials(signal, self.partials) for signal in batch])
+            else:
+                features = self._features(batch)
+                with autocast(self.device, self.precision):
+                    embeddings = self._embed(features)
             return embeddings.float().cpu().numpy()
         except RuntimeError as error:  # what it holds has to go before the memory is free again
             if not is_out_of_memory(error):
@@ -78,12 +83,35 @@ class BoundedForward:
         empty_cache(self.device)
         return None
 
+    def _features(self, batch: list[np.ndarray]) -> Tensor:
+        """(batch, frames, bins), of each as it is: as many frames may be of a few samples more or less."""
+        equal = len({len(signal) for signal in batch}) == 1
+        together = [np.stack(batch)] if equal else [signal[np.newaxis] for signal in batch]
+        return torch.cat([self.front_end.features_of(torch.from_numpy(part).to(self.device)) for part in together])
+
+    def _embed_partials(self, signal: np.ndarray, partials: Partials) -> Tensor:
+        """(samples,) -> (embedding_dim,): the mean of its stretches, of length 1; the last one is filled with zeros."""
+        shift = self.front_end.num_samples(1001) - self.front_end.num_samples(1000)
+        starts = partials.starts(len(signal), shift)
+        missing = max(0, (starts[-1] + partials.frames) * shift - len(signal))
+        features = self._features([np.pad(signal, (0, missing))])[0]
+        stretches = torch.stack([features[start : start + partials.frames] for start in starts])
+        together = max(1, int(self.seconds * self.front_end.sample_rate / (partials.frames * shift)))
+        with autocast(self.device, self.precision):
+            mean = torch.cat([self.network(part).float() for part in stretches.split(together)]).mean(0)
+        return mean / mean.norm()
+
     def _embed(self, features: Tensor) -> Tensor:
         stretch = self.front_end.num_frames(round(self.seconds * self.front_end.sample_rate))
         if features.shape[1] <= stretch or self.geometry is None:
             return self.network(features)
         # Only a PooledNetwork has a geometry.
         return embed_in_stretches(self.network, features, self.geometry, stretch)  # type: ignore[arg-type]
+
+    @property
+    def partials(self) -> Partials | None:
+        """The stretches that an utterance is embedded by, of a network that says so."""
+        return getattr(self.network, "partials", None)
 
     @cached_property
     def geometry(self) -> TimeGeometry | None:
