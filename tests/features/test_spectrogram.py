@@ -48,9 +48,13 @@ def front_end(name: str, **changes: Any) -> FrontEnd:
 
 @functools.cache
 def recordings() -> np.ndarray:
-    """Half a minute and more of speech; nothing where the corpus is not there."""
-    files = sorted(SPEECH.rglob("*.flac"))[:5] + sorted(SPEECH.rglob("*.wav"))[:5]
-    return np.concatenate([np.empty(0, np.float32), *(soundfile.read(file, dtype="float32")[0] for file in files)])
+    """Forty seconds of speech; nothing where the corpus is not there."""
+    speech = np.empty(0, np.float32)
+    for file in sorted(path for path in SPEECH.rglob("*") if path.suffix in (".flac", ".wav")):
+        speech = np.concatenate([speech, soundfile.read(file, dtype="float32")[0]])
+        if len(speech) >= 2 * LENGTHS[-1]:
+            break
+    return speech
 
 
 def waveforms(batch: int, samples: int) -> torch.Tensor:
