@@ -73,7 +73,8 @@ def test_the_help_of_a_command_explains_every_key(name, capsys):
     listed = re.findall(r"^  ([\w.]+) (?:= \S|\(required\))", out.partition("groups (choose")[0], re.MULTILINE)
     assert len(listed) == len(set(listed))
     of_other_options = {f"optim.{key}" for key in "beta1 beta2 eps block_size min_8bit_size backend".split()}
-    assert set(listed) == set(key_types(name)) - of_other_options - {"model.pooling_eps", "model.deployed"}
+    of_other_options |= {"model.pooling_eps", "model.deployed", "features.norm_signal"}
+    assert set(listed) == set(key_types(name)) - of_other_options
     assert all(len(line) <= 120 for line in out.splitlines())
 
 

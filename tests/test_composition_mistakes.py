@@ -104,7 +104,7 @@ EXPERIMENTS = ", ".join(Catalogue("train").options["experiment"])
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("features=fbank81", "features has no option 'fbank81'; did you mean 'fbank80'? (all: fbank80)"),
+        ("features=fbank81", "features has no option 'fbank81'; did you mean 'fbank80'? (all: "),
         ("trainer=defautl", "trainer has no option 'defautl'; did you mean 'default'? (all: default)"),
         ("optim=sdg", "optim has no option 'sdg'; did you mean 'sgd'? (all: adamw, adamw_8bit, sgd, sgd_8bit)"),
         ("optim=lion", "optim has no option 'lion'; expected one of adamw, adamw_8bit, sgd, sgd_8bit, or nothing"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from svtoolkit.config import (
 )
 from svtoolkit.errors import UserError
 from svtoolkit.losses.registry import LOSSES
-from svtoolkit.models.front_ends import FRONT_ENDS
+from svtoolkit.models.front_ends import BACKENDS, FRONT_ENDS
 from svtoolkit.models.registry import NETWORKS
 from svtoolkit.optim.registry import OPTIMIZERS
 from svtoolkit.registry import Registry
@@ -43,17 +43,17 @@ class Registered(Mapping[str, Option]):
         key: that tells options apart.
         changed: name -> values that differ from the defaults of its settings.
         by_path: import path -> settings of what is there; None: a group without.
-        ours: whether the rows of svtoolkit itself are options, too.
+        hidden: rows that are no option, but a value of the key.
     """
 
     registry: Registry
     key: str = "name"
     changed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     by_path: Callable[[str], type[Any]] | None = None
-    ours: bool = True
+    hidden: Collection[str] = ()
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name in self.registry if self.ours or name not in self.registry.rows)
+        return (name for name in self.registry if name not in self.hidden)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -95,7 +95,7 @@ GROUPS: dict[str, Mapping[str, Option]] = {
     "data": {"crops200": Option(TrainDataConfig(), "crops of 2 s at three speeds")},
     "features": ChainMap(
         {"fbank80": Option(FeaturesConfig(), "80 bins, as WeSpeaker's")},
-        Registered(FRONT_ENDS, "backend", ours=False),  # type: ignore[arg-type]  # it is only read
+        Registered(FRONT_ENDS, "backend", hidden=BACKENDS),  # type: ignore[arg-type]  # it is only read
     ),
     "model": Registered(NETWORKS),
     "memory": {

@@ -89,7 +89,7 @@ class TrainingData:
             geometry,
             self.spec_augment,
             dither=config.augment.dither,
-            int16_scale=config.features.int16_scale,
+            int16_scale=True,  # the units of augment.dither, whatever the front end works in
             seed=config.seed,
             augmenter=self.augmenter,
             augment_in_batch=config.augment.device == "batch",

@@ -1,4 +1,4 @@
-"""Kaldi-compatible log-mel filter bank, batched, on the device of the network.
+"""Kaldi-compatible log-mel filter bank, and the mel spectrograms of other toolkits, on the device of the network.
 
 Names are looked up when they are first used, so that importing this package does not import torch.
 """

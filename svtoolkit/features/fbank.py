@@ -34,6 +34,8 @@ _WINDOWS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 class FilterBankOptions:
     """What defines the features; the fields are explained at ``svtoolkit.config.FeaturesConfig``.
 
+    ``snip_edges``: frames lie wholly within the waveform, and samples after the last one change nothing.
+
     Raises:
         ValueError: a value out of range, or filters so narrow that one of them covers no point of the spectrum.
     """
@@ -47,6 +49,8 @@ class FilterBankOptions:
     low_freq: float = 20.0
     high_freq: float = 0.0
     int16_scale: bool = True
+
+    snip_edges = True
 
     def __post_init__(self) -> None:
         if self.window not in _WINDOWS:
@@ -153,6 +157,14 @@ def dither_noise(samples: int, dither: float, int16_scale: bool, generator: torc
     return torch.randn(samples, generator=generator).mul_(deviation)
 
 
+def map_frames(function: Callable[[Tensor], Tensor], frames: Tensor) -> Tensor:
+    """A function of frames, (batch, frames, window) -> (batch, frames, bins), so many at once as memory is good for."""
+    on_cpu = frames.device.type == "cpu"
+    limit = CPU_CHUNK_FRAMES_PER_THREAD * torch.get_num_threads() if on_cpu else DEVICE_CHUNK_FRAMES
+    chunks = frames.split(max(1, limit // frames.shape[1]))
+    return torch.cat([torch.cat([function(part) for part in rows.split(limit, 1)], 1) for rows in chunks])
+
+
 class FilterBank(nn.Module):
     """Waveforms -> logarithms of mel energies, without mean removal.
 
@@ -171,11 +183,7 @@ class FilterBank(nn.Module):
 
     def forward(self, waveforms: Tensor) -> Tensor:
         """float32 (batch, samples) in [-1, 1], a window or longer -> float32 (batch, frames, bins)."""
-        frames = waveforms.unfold(1, self.options.window_samples, self.options.shift_samples)
-        on_cpu = waveforms.device.type == "cpu"
-        limit = CPU_CHUNK_FRAMES_PER_THREAD * torch.get_num_threads() if on_cpu else DEVICE_CHUNK_FRAMES
-        chunks = frames.split(max(1, limit // frames.shape[1]))
-        return torch.cat([torch.cat([self._log_mel(part) for part in rows.split(limit, 1)], 1) for rows in chunks])
+        return map_frames(self._log_mel, waveforms.unfold(1, self.options.window_samples, self.options.shift_samples))
 
     def _log_mel(self, frames: Tensor) -> Tensor:
         """(batch, frames, window) -> (batch, frames, bins)."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,27 @@ BACKENDS: dict[str, type[FilterBank] | type[TorchaudioFilterBank]] = {
 }
 
 
+class FrameSizes(Protocol):
+    """What a front end has to know of its frames.
+
+    Attributes:
+        snip_edges: frames lie wholly within the waveform, so that samples after the last one change nothing.
+    """
+
+    @property
+    def snip_edges(self) -> bool: ...
+    @property
+    def sample_rate(self) -> int: ...
+    @property
+    def num_bins(self) -> int: ...
+    @property
+    def frame_length_ms(self) -> float: ...
+    @property
+    def window_samples(self) -> int: ...
+    def num_frames(self, samples: int) -> int: ...
+    def num_samples(self, frames: int) -> int: ...
+
+
 class FrontEnd(nn.Module):
     """A filter bank, always in float32, and the removal of the mean over time.
 
@@ -27,16 +49,24 @@ class FrontEnd(nn.Module):
         remove_mean: subtract the mean over the frames of each utterance or crop.
         framewise: each frame that ``filter_bank`` makes depends on the samples of its window alone, so that the frames
             of whole utterances may be stored, and cut.
+        deviation: what features without their mean are divided by, of the same utterance or crop; None: nothing.
     """
 
     def __init__(
-        self, options: FilterBankOptions, filter_bank: nn.Module, *, remove_mean: bool, framewise: bool = False
+        self,
+        options: FrameSizes,
+        filter_bank: nn.Module,
+        *,
+        remove_mean: bool,
+        framewise: bool = False,
+        deviation: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         super().__init__()
         self.options = options
         self.filter_bank = filter_bank
         self.remove_mean = remove_mean
         self.framewise = framewise
+        self.deviation = deviation
 
     @property
     def sample_rate(self) -> int:
@@ -46,6 +76,11 @@ class FrontEnd(nn.Module):
     @property
     def num_bins(self) -> int:
         return self.options.num_bins
+
+    @property
+    def snip_edges(self) -> bool:
+        """Whether samples that fill no further frame change nothing, and may be cut off."""
+        return self.options.snip_edges
 
     def num_frames(self, samples: int) -> int:
         """Frames made of so many samples; 0 if they are fewer than one window, which ``forward`` refuses."""
@@ -91,8 +126,10 @@ class FrontEnd(nn.Module):
             return frames
 
     def normalise_(self, frames: Tensor) -> Tensor:
-        """What ``forward`` makes of frames, in place: float32, (batch, frames, bins)."""
-        return frames.sub_(frames.mean(dim=1, keepdim=True)) if self.remove_mean else frames
+        """What ``forward`` makes of frames, which may change: float32, (batch, frames, bins)."""
+        if self.remove_mean:
+            frames = frames.sub_(frames.mean(dim=1, keepdim=True))
+        return frames if self.deviation is None else frames / self.deviation(frames)
 
     def features_of(self, signals: Tensor) -> Tensor:
         """Of waveforms, (batch, samples), or of frames that were stored, (batch, frames, bins), which change."""

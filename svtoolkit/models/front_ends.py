@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from svtoolkit.config import FeaturesConfig
+from svtoolkit.config.front_ends import (
+    ClovaConfig,
+    Kaldi3DConfig,
+    Nemo80Config,
+    ReDimNetConfig,
+    ReDimNetTFConfig,
+    Resemblyzer40Config,
+    SpeechBrain24Config,
+    SpeechBrain80Config,
+)
 from svtoolkit.config.limits import explain_excess
 from svtoolkit.errors import UserError
-from svtoolkit.registry import Registry, Row, check_settings
+from svtoolkit.registry import Registry, Row, check_settings, defaults
 
 if TYPE_CHECKING:
     from svtoolkit.features import FrontEnd
 
 BUILDER = "svtoolkit.features.front_end:build_front_end"
+SPECTROGRAM = "svtoolkit.features.spectrogram:build_spectrogram"
+
+
+def _spectrogram(block: str, settings: type[FeaturesConfig], help: str, *, free: Collection[str] = ()) -> Row:
+    """A block of ``svtoolkit.features.spectrogram``: its settings are fixed, but for the free ones."""
+    fixed = {key: value for key, value in defaults(settings).items() if key not in ("backend", *free)}
+    return Row(SPECTROGRAM, settings, {**fixed, "block": block}, help)
+
+
+_BAND = ("num_bins", "preemphasis", "low_freq", "high_freq", "norm_signal")
 
 FRONT_ENDS = Registry(
     "front end",
@@ -22,12 +42,35 @@ FRONT_ENDS = Registry(
     {
         "torch": Row(BUILDER, FeaturesConfig, {"backend": "torch"}, "log-mel filter bank in torch"),
         "torchaudio": Row(BUILDER, FeaturesConfig, {"backend": "torchaudio"}, "the same by torchaudio"),
+        "kaldi_3d": Row(
+            BUILDER,
+            Kaldi3DConfig,
+            {"backend": "torch", "window": "povey", "int16_scale": False},
+            "3D-Speaker's and ModelScope's: povey window, samples in [-1, 1]",
+        ),
+        "sb80": _spectrogram("speechbrain", SpeechBrain80Config, "SpeechBrain's ECAPA-TDNN and ResNet"),
+        "sb24": _spectrogram("speechbrain", SpeechBrain24Config, "SpeechBrain's x-vector"),
+        "nemo80": _spectrogram("nemo", Nemo80Config, "NeMo's TitaNet"),
+        "clova": _spectrogram(
+            "clova", ClovaConfig, "clovaai/voxceleb_trainer: 40 bins (lite), 64 (V2)", free=("num_bins",)
+        ),
+        "redim_pt": _spectrogram("redimnet", ReDimNetConfig, "ReDimNet with feat_type pt", free=_BAND),
+        "redim_tf": _spectrogram(
+            "tensorflow", ReDimNetTFConfig, "ReDimNet with feat_type tf, and WeSpeaker's tfmel", free=_BAND
+        ),
+        "res40": _spectrogram("resemblyzer", Resemblyzer40Config, "Resemblyzer's mel energies, no logarithm"),
     },
     FeaturesConfig,
 )
 """Name -> how the front end is built. A target takes the fields of its settings but ``backend``, and the row's
 arguments, by keyword, raises ValueError or ImportError where they make no front end, and returns a
-``svtoolkit.features.FrontEnd``."""
+``svtoolkit.features.FrontEnd``. A setting that is an argument of the row, too, is fixed to that."""
+
+BACKENDS = frozenset({"torch", "torchaudio"})
+"""Names that say how the filter bank is computed, not what it is."""
+
+KALDI = BACKENDS | {"kaldi_3d"}
+"""Names that make the same features of the same other settings."""
 
 
 def features_config(values: Mapping[str, Any]) -> FeaturesConfig:
@@ -54,6 +97,12 @@ def front_end_of(config: FeaturesConfig) -> FrontEnd:
     settings = asdict(config)
     name = settings.pop("backend")
     row = FRONT_ENDS[name]
+    for key, value in settings.items():
+        if key in row.arguments and value != row.arguments[key]:
+            raise UserError(
+                f"features.{key} is {value!r}, but the front end {name} fixes it to {row.arguments[key]!r}; leave it "
+                f"out: the option {name} of the group features sets it"
+            )
     try:
         front_end: FrontEnd = FRONT_ENDS.load(name)(**{**settings, **row.arguments})
     except (ImportError, ValueError) as error:

@@ -37,18 +37,19 @@ class BoundedForward:
 
     @torch.inference_mode()
     def __call__(self, signals: list[np.ndarray]) -> np.ndarray:
-        """Waveforms (samples,) or frames (frames, bins), equally long -> (batch, embedding_dim) float32.
+        """Waveforms (samples,) or frames (frames, bins), of equally many frames -> (batch, embedding_dim) float32.
 
         Raises:
             UserError: not even one of them fits into the memory of the device.
         """
         frames = self.num_frames(signals[0])
         samples = self.front_end.num_samples(frames)
-        length = samples if signals[0].ndim == 1 else frames
+        if signals[0].ndim == 1 and self.front_end.snip_edges:
+            signals = [signal[:samples] for signal in signals]
         together = max(1, int(self.seconds * self.front_end.sample_rate / samples + 1e-6))
         rows, begin = [], 0
         while begin < len(signals):
-            batch = np.stack([signal[:length] for signal in signals[begin : begin + together]])
+            batch = signals[begin : begin + together]
             found = self._try(batch)
             if found is None:
                 together = self._reduce(len(batch), samples)
@@ -65,10 +66,10 @@ class BoundedForward:
         """Of a waveform, or that stored frames span."""
         return len(signal) if signal.ndim == 1 else self.front_end.num_samples(len(signal))
 
-    def _try(self, batch: np.ndarray) -> np.ndarray | None:
-        """Embeddings of (batch, samples) or (batch, frames, bins); None where memory runs out."""
+    def _try(self, batch: list[np.ndarray]) -> np.ndarray | None:
+        """Embeddings of signals of equally many frames; None where memory runs out."""
         try:
-            features = self.front_end.features_of(torch.from_numpy(batch).to(self.device))
+            features = self._features(batch)
             with autocast(self.device, self.precision):
                 embeddings = self._embed(features)
             return embeddings.float().cpu().numpy()
@@ -77,6 +78,12 @@ class BoundedForward:
                 raise
         empty_cache(self.device)
         return None
+
+    def _features(self, batch: list[np.ndarray]) -> Tensor:
+        """(batch, frames, bins), of each as it is: as many frames may be of a few samples more or less."""
+        equal = len({len(signal) for signal in batch}) == 1
+        together = [np.stack(batch)] if equal else [signal[np.newaxis] for signal in batch]
+        return torch.cat([self.front_end.features_of(torch.from_numpy(part).to(self.device)) for part in together])
 
     def _embed(self, features: Tensor) -> Tensor:
         stretch = self.front_end.num_frames(round(self.seconds * self.front_end.sample_rate))

@@ -15,6 +15,7 @@ from svtoolkit.config import TrainConfig
 from svtoolkit.crops.training_set import TrainingSet
 from svtoolkit.errors import UserError
 from svtoolkit.losses import Head
+from svtoolkit.models.front_ends import KALDI
 from svtoolkit.runs.exp_dir import CHECKPOINTS, CONFIG
 from svtoolkit.runs.full_state import load_latest_state
 from svtoolkit.system.plain_data import read_yaml
@@ -29,9 +30,6 @@ HEADS = {
     "original_speakers": "its own, the classes of speed 1",
 }
 """Values of ``init_head``, and what the log calls them."""
-
-IRRELEVANT = ("backend",)
-"""Of the features: how they are computed, not what they are."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +141,8 @@ def _read_network(config: TrainConfig, origin: Path, is_run: bool) -> dict[str, 
 
 def _check_same(folder: Path, section: str, found: dict[str, Any], wanted: dict[str, Any]) -> None:
     differing = [key for key in sorted(found.keys() | wanted.keys()) if found.get(key) != wanted.get(key)]
-    differing = [key for key in differing if key not in IRRELEVANT]
+    if section == "features" and {found.get("backend"), wanted.get("backend")} <= KALDI:
+        differing = [key for key in differing if key != "backend"]
     if differing:
         listed = ", ".join(
             f"{section}.{key} is {found.get(key)!r} there and {wanted.get(key)!r} here" for key in differing

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pickle
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +15,18 @@ import soundfile
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tiny_runs import tiny_config
 
 from svtoolkit.augmentation.spec_augment import SpecAugment
 from svtoolkit.crops.crop import CropDataset, CropGeometry, collate_crops
 from svtoolkit.crops.loader import load_crops
 from svtoolkit.crops.manifest import Manifest
 from svtoolkit.crops.sampler import BatchSampler
+from svtoolkit.crops.training_data import TrainingData
 from svtoolkit.crops.training_set import TrainingSet
 from svtoolkit.data.kaldi_dir import KaldiDir, Segment
 from svtoolkit.errors import UserError
+from svtoolkit.models.front_ends import features_config, front_end_of
 
 RATE = 16000
 SAMPLES = 4000
@@ -207,6 +211,21 @@ def test_dither_is_white_noise_of_its_deviation(tmp_path, int16_scale, deviation
     assert np.mean(noise**4) == pytest.approx(3.0, abs=0.15)
     assert np.mean(noise[:, 1:] * noise[:, :-1]) == pytest.approx(0.0, abs=0.02)
     assert np.abs(np.corrcoef(noise) - np.eye(25)).max() < 0.08
+
+
+def test_dither_is_in_16_bit_units_of_a_front_end_that_is_not(tmp_path):
+    voice = tone(200, 20_000) / 50
+    kaldi_dir = write_corpus(tmp_path, {"ann-1": voice, "bob-1": voice})
+    kaldi_dir.write(tmp_path / "data")
+    config = tiny_config(tmp_path / "data", tmp_path / "exp", validation__speakers=0, augment__spec_probability=0.0)
+    config.features = features_config({"backend": "clova", "num_bins": 24})
+    config.data.speeds = [1.0]
+    front_end = front_end_of(config.features)
+    crops = [
+        TrainingData(replace(config, augment=replace(config.augment, dither=dither))).crops(front_end)[0, 0][0]
+        for dither in (0.0, 3.0)
+    ]
+    assert (crops[1] - crops[0]).std() == pytest.approx(3.0 / 32768, rel=0.1)
 
 
 def test_dither_and_masks_do_not_move_the_crop(tmp_path):

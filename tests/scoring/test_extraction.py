@@ -10,11 +10,13 @@ import soundfile
 import torch
 from speech_material import RATE, speech, synthesise_voice  # noqa: F401  (a fixture is used by its name)
 
+from svtoolkit.audio.files import read_audio
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
 from svtoolkit.device import choose_device
 from svtoolkit.errors import UserError
 from svtoolkit.features import build_front_end
 from svtoolkit.models import build_model
+from svtoolkit.models.front_ends import features_config, front_end_of
 from svtoolkit.scoring.extraction import EmbeddingExtractor
 
 BINS = 24
@@ -27,6 +29,13 @@ class MeanFrame(torch.nn.Module):
 
     def forward(self, frames: torch.Tensor) -> torch.Tensor:
         return frames.mean(dim=1)
+
+
+class MeanSize(MeanFrame):
+    """Of features whose mean is removed, this is not 0."""
+
+    def forward(self, frames: torch.Tensor) -> torch.Tensor:
+        return frames.abs().mean(dim=1)
 
 
 def make_extractor(network: torch.nn.Module | None = None, **options: object) -> EmbeddingExtractor:
@@ -67,6 +76,21 @@ def test_a_batch_gives_what_one_alone_gives(speech: Path, workers: int) -> None:
     assert many.utterances == one.utterances == [u.utterance_id for u in cut]
     np.testing.assert_allclose(many.embeddings, one.embeddings, atol=1e-5)
     assert np.ptp(one.embeddings, axis=0).max() > 1e-2, "all embeddings are alike: nothing is compared"
+
+
+def test_samples_that_reach_no_further_frame_count_where_the_front_end_is_centred(speech: Path) -> None:  # noqa: F811
+    """As many frames may be of a few samples more or less; what is embedded is all of them, in a batch as alone."""
+    utterances = KaldiDir.read(speech).utterances()[:4]
+    cut = [
+        Utterance(u.utterance_id, u.speaker, u.path, 0.0, 0.4 + 0.001 * (i % 3), False)
+        for i, u in enumerate(utterances)
+    ]
+    front_end = front_end_of(features_config({"backend": "clova", "num_bins": BINS}))
+    found = EmbeddingExtractor(MeanSize(), front_end, choose_device("cpu")).extract(cut)
+    for utterance, embedding in zip(cut, found.embeddings, strict=True):
+        samples = read_audio(utterance.path, sample_rate=RATE, duration=utterance.duration)
+        whole = front_end(torch.from_numpy(samples)[None]).abs().mean(1)[0]
+        np.testing.assert_allclose(embedding, whole.numpy(), atol=1e-6)
 
 
 def test_the_order_asked_for_is_kept_whatever_the_lengths(speech: Path) -> None:  # noqa: F811

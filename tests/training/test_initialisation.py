@@ -15,6 +15,7 @@ from svtoolkit.checkpoints.released import read_released
 from svtoolkit.commands.average import run as average
 from svtoolkit.config import AverageConfig
 from svtoolkit.errors import UserError
+from svtoolkit.models.front_ends import features_config
 from svtoolkit.training import experiment as experiment_module
 from svtoolkit.training.experiment import Experiment, train
 
@@ -94,6 +95,18 @@ def test_large_margin_fine_tuning_is_stopped_and_resumed(base, speech, tmp_path,
     shutil.rmtree(origin)
     assert train(config) is None
     assert_same_run(tmp_path / "exp", tmp_path / "whole")
+
+
+def test_front_ends_of_the_same_settings_are_not_the_same(base, speech, tmp_path):
+    description = yaml.safe_load((base / "model" / "model.yaml").read_text())
+    description["features"] = {"backend": "redim_pt", "num_bins": 24}
+    model = tmp_path / "model"
+    shutil.copytree(base / "model", model)
+    (model / "model.yaml").write_text(yaml.safe_dump(description))
+    config = tiny_config(speech, tmp_path / "exp", init_from=str(model))
+    config.features = features_config({"backend": "redim_tf", "num_bins": 24})
+    with pytest.raises(UserError, match=r"features\.backend is 'redim_pt' there and 'redim_tf' here; they must be the"):
+        begin(config)
 
 
 def test_features_may_be_computed_otherwise(base, speech, tmp_path):
