@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from svtoolkit.checkpoints import modelscope
 from svtoolkit.checkpoints.layout import check_fit
-from svtoolkit.checkpoints.released import DESCRIPTION, WEIGHTS, ModelDescription, read_released
+from svtoolkit.checkpoints.released import DESCRIPTION, WEIGHTS, ModelDescription, read_description, read_released
 from svtoolkit.checkpoints.wespeaker import release as wespeaker
 from svtoolkit.errors import UserError
 from svtoolkit.models import build_model
@@ -123,16 +123,41 @@ def read_release(path: str | Path, *, front_end: str | None = None) -> tuple[nn.
         raise UserError(f"front_end is {front_end}, but a release of {release.kind.name} says its own; leave it out")
     if release.kind.read is None:
         return read_released(release.weights.parent)
+    weights, description = _read(release, front_end)
     try:
-        weights, description = release.kind.read(release.weights, front_end)
         with torch.device("meta"):
             check_fit(build_model(**description.model), weights)
-        network = build_model(**description.model)
     except UserError as error:
-        named = str(path) in str(error)
-        raise UserError(str(error) if named else f"{release.weights}: {error}") from error
+        raise _naming(release, error) from error
+    network = build_model(**description.model)
     network.load_state_dict(weights)
     return network.eval(), description
+
+
+def describe(release: Release) -> ModelDescription:
+    """The description of a release, whose network is not built.
+
+    Raises: as ``read_release``.
+    """
+    if release.kind.read is None:
+        return read_description(release.weights.parent)
+    return _read(release, None)[1]
+
+
+def _read(release: Release, front_end: str | None) -> State:
+    assert release.kind.read is not None
+    try:
+        return release.kind.read(release.weights, front_end)
+    except UserError as error:
+        raise _naming(release, error) from error
+
+
+def _naming(release: Release, error: UserError) -> UserError:
+    """The same error, beginning with a file of the release."""
+    folder = release.weights.parent
+    return (
+        error if str(error).startswith((str(folder), str(folder.parent))) else UserError(f"{release.weights}: {error}")
+    )
 
 
 def own_folder(path: str | Path) -> Path:

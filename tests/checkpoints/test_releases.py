@@ -357,3 +357,35 @@ def test_a_snapshot_that_names_no_file_has_one(tmp_path, snapshot):
 def test_a_threshold_is_stored_in_our_form_alone(wespeaker_release, capsys):
     assert main(["calibrate", str(wespeaker_release), "data/mine"]) == 1
     assert "has no place for a threshold; write it in our form with `svt convert-model`" in capsys.readouterr().err
+
+
+def test_a_run_is_initialised_from_one(wespeaker_release, snapshot, tmp_path):
+    from svtoolkit.composition import load
+    from svtoolkit.training.initialisation import read_start
+
+    words = ["data.train=data/train", f"exp_dir={tmp_path / 'exp'}", f"init_from={wespeaker_release}"]
+    config = load("train", words)
+    assert (config.model.name, config.model.embedding_dim) == ("xvector", 64)
+    start = read_start(config)
+    released, _ = read_release(wespeaker_release)
+    assert all(torch.equal(start.network[name], tensor) for name, tensor in released.state_dict().items())
+    with pytest.raises(UserError, match=r"avg_model\.pt: model\.embedding_dim is 64 there and 256 here"):
+        read_start(load("train", [*words, "model=xvector"]))
+    of_3d_speaker = load("train", [*words[:2], f"init_from={snapshot}"])
+    assert (of_3d_speaker.model.pooling_eps, of_3d_speaker.features.backend) == (0, "kaldi_3d")
+    assert read_start(of_3d_speaker).head is None
+
+
+def test_the_documented_commands_score_one(wespeaker_release, speech, tmp_path, capsys):
+    names = sorted(line.split()[0] for line in (speech / "utt2spk").read_text().splitlines())
+    trials, embeddings, scores = tmp_path / "trials", tmp_path / "emb" / "eval", tmp_path / "scores"
+    trials.write_text(f"{names[0]} {names[1]} target\n{names[0]} {names[-1]} nontarget\n")
+    for words in (
+        ["embed", f"model={wespeaker_release}", f"data={speech}", f"out={embeddings}", "device=cpu"],
+        ["score", f"trials={trials}", f"embeddings={embeddings}.scp", f"out={scores}"],
+        ["evaluate", f"scores={scores}", f"trials={trials}"],
+    ):
+        assert main(words) == 0, capsys.readouterr().err
+    assert json.loads((tmp_path / "scores.json").read_text())["missing"] == 0
+    assert main(["evaluate", f"scores={scores}", f"trials={trials}", f"store_threshold={wespeaker_release}"]) == 1
+    assert "has no place for a threshold" in capsys.readouterr().err
