@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from svtoolkit.checkpoints.foreign_state import read_state
+from svtoolkit.checkpoints.foreign_file import read_weights
 from svtoolkit.checkpoints.layout import list_names
 from svtoolkit.checkpoints.released import ModelDescription
 from svtoolkit.checkpoints.threed_speaker import from_3d_speaker
@@ -81,7 +81,7 @@ def read(weights: Path, _front_end: str | None) -> tuple[dict[str, Tensor], Mode
     sizes = _section(model, "model_config")
     features = Kaldi3DConfig(sample_rate=_whole(file, sizes, "sample_rate", 16000))
     features.num_bins = _whole(file, sizes, "fbank_dim", 80)
-    theirs = read_state(weights)
+    theirs = read_weights(weights).weights
     ours = from_3d_speaker(theirs)
     found = _network_of(theirs, ours, features.num_bins)
     for key in SIZES:

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from svtoolkit.system.regular_file import check_regular
 
@@ -60,6 +60,26 @@ def check_yaml(path: str | os.PathLike[str]) -> None:
     _parse(read_text(path), "get_single_node")
 
 
+class Tagged(NamedTuple):
+    """A node of YAML with a tag of its own, which is nothing but a word here.
+
+    Attributes:
+        tag: as it is written, such as ``!new:speechbrain.lobes.models.ECAPA_TDNN.ECAPA_TDNN``.
+        value: plain data; of a mapping or a list its items.
+    """
+
+    tag: str
+    value: Any
+
+
+def parse_tagged_yaml(text: str) -> Any:
+    """The content of a YAML text by PyYAML's safe loader, with ``Tagged`` where it has tags of another program.
+
+    Raises: MalformedError, as ``read_yaml``.
+    """
+    return _parse(text, "get_single_data", tagged=True)
+
+
 def write_yaml(content: Any, stream: IO[str], **options: Any) -> None:
     """YAML in the order of the keys, without aliases; options are those of ``yaml.dump``."""
     import yaml
@@ -105,10 +125,10 @@ def _depth(value: Any) -> int:
     return depth
 
 
-def _parse(text: str, method: str) -> Any:
+def _parse(text: str, method: str, *, tagged: bool = False) -> Any:
     loader = None
     try:
-        loader = _plain_loader()(text)
+        loader = (_tagged_loader() if tagged else _plain_loader())(text)
         return getattr(loader, method)()
     except MalformedError:
         raise
@@ -144,3 +164,19 @@ def _plain_loader() -> type[Any]:
                 self.depth -= 1
 
     return PlainLoader
+
+
+@functools.cache
+def _tagged_loader() -> type[Any]:
+    import yaml
+
+    class TaggedLoader(_plain_loader()):  # type: ignore[misc]
+        def construct_tagged(self, node: Any) -> Tagged:
+            if isinstance(node, yaml.ScalarNode):
+                return Tagged(node.tag, self.construct_scalar(node))
+            if isinstance(node, yaml.SequenceNode):
+                return Tagged(node.tag, self.construct_sequence(node, deep=True))
+            return Tagged(node.tag, self.construct_mapping(node, deep=True))
+
+    TaggedLoader.add_constructor(None, TaggedLoader.construct_tagged)
+    return TaggedLoader

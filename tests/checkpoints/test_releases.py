@@ -275,9 +275,9 @@ def test_files_that_are_missing_damaged_or_too_many(wespeaker_release, xvector, 
         weights.write_bytes(damaged)
         assert str(weights) in refusal(wespeaker_release)
     torch.save([torch.zeros(1)], weights)
-    assert "holds a list, expected the state dict of a network" in refusal(wespeaker_release)
+    assert f"{weights}: cannot be used: it holds" in refusal(wespeaker_release)
     torch.save({"conv": 3}, weights)
-    assert "'conv' is a int, expected a state dict" in refusal(wespeaker_release)
+    assert f"{weights}: cannot be used: it holds" in refusal(wespeaker_release)
     weights.write_bytes(whole)
     (wespeaker_release / "config.yaml").write_text("model: !!python/name:os.system\n")
     assert "is not plain YAML" in refusal(wespeaker_release)
@@ -314,8 +314,7 @@ def test_a_pickle_that_wants_to_run_code_is_refused_and_nothing_is_run(wespeaker
     content = {"conv1.weight": torch.zeros(1), "more": _Runs(witness)}
     torch.save(content, wespeaker_release / "avg_model.pt", _use_new_zipfile_serialization=not legacy)
     message = refusal(wespeaker_release)
-    assert "nothing else in it is read or run" in message
-    assert "weights_only" not in message
+    assert "mkdir', which is no part of weights and would be run by another reader" in message
     assert not witness.exists()
 
 

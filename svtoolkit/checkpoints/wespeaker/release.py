@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from svtoolkit.checkpoints.foreign_state import read_state
+from svtoolkit.checkpoints.foreign_file import read_weights
 from svtoolkit.checkpoints.layout import list_names
 from svtoolkit.checkpoints.released import ModelDescription
 from svtoolkit.checkpoints.wespeaker import from_wespeaker, to_wespeaker
@@ -85,7 +85,7 @@ def read(weights: Path, front_end: str | None) -> tuple[dict[str, Tensor], Model
     if "train_data" in facts:
         facts["data"] = facts.pop("train_data")
     training = {"toolkit": "WeSpeaker", "release": _folder(weights).name, "model": config["model"], **facts}
-    return from_wespeaker(read_state(weights)), ModelDescription(complete_model(model), features, training)
+    return from_wespeaker(read_weights(weights).weights), ModelDescription(complete_model(model), features, training)
 
 
 def write(folder: Path, weights: Mapping[str, Tensor], description: ModelDescription) -> None:

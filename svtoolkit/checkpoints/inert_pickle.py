@@ -1,0 +1,334 @@
+"""A pickle as plain data: its instructions are followed, but what it names is neither imported nor called.
+
+``torch.load(weights_only=True)`` still takes the sizes of storages on trust, and refuses files that name a class of
+pyannote or omegaconf. Here every name is a word. A tensor becomes a description of where it lies (``TensorPlace``), an
+object of a class that is known to be harmless becomes an ``Inert``, and any other name is refused.
+"""
+
+from __future__ import annotations
+
+import codecs
+import pickletools
+import re
+from collections.abc import Callable
+from typing import IO, Any, NamedTuple, cast
+
+LARGEST_PICKLE = 64 << 20
+"""Bytes; what pickles a thousand tensors takes some 200 kB."""
+
+MOST_STEPS = 5_000_000
+"""Instructions of one pickle."""
+
+STORAGES = {
+    "DoubleStorage": "float64",
+    "FloatStorage": "float32",
+    "HalfStorage": "float16",
+    "BFloat16Storage": "bfloat16",
+    "LongStorage": "int64",
+    "IntStorage": "int32",
+    "ShortStorage": "int16",
+    "CharStorage": "int8",
+    "ByteStorage": "uint8",
+    "BoolStorage": "bool",
+}
+"""Class of torch -> dtype of its items."""
+
+_HARMLESS = re.compile(
+    r"torch\.(device|Size|dtype|torch_version\.TorchVersion|float\d\d|int\d\d?|bool|bfloat16)"
+    r"|pyannote\.(audio|core)\.[\w.]+"
+    r"|omegaconf\.[\w.]+|typing\.Any"
+    r"|argparse\.Namespace|pathlib\.(Pure)?(Posix|Windows)Path"
+    r"|(pytorch_)?lightning\.[\w.]+"
+    r"|numpy\.(_?core\.multiarray\.(scalar|_reconstruct)|dtype|ndarray|dtypes\.\w+)|_codecs\.encode"
+    r"|(builtins|__builtin__)\.(dict|list|tuple|set|frozenset|int|long|float|str|unicode|bytes|bool|object)"
+    r"|copy_?reg\._reconstructor"
+)
+"""Names that released checkpoints have beside their weights; an object of theirs is an ``Inert``."""
+
+
+codecs.lookup("raw_unicode_escape")  # which pickletools would import in the middle of a file
+
+
+class PickleError(ValueError):
+    """What is no pickle of weights, in a few words."""
+
+
+class Name(NamedTuple):
+    """A class or function that a pickle names."""
+
+    module: str
+    attribute: str
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.attribute}"
+
+
+class Inert(NamedTuple):
+    """An object of a class that is not looked at."""
+
+    name: Name
+
+
+class Storage(NamedTuple):
+    """What tensors lie in.
+
+    Attributes:
+        key: of the storage in its file.
+        dtype: of torch, by name.
+        items: how many the pickle says that it has.
+    """
+
+    key: str
+    dtype: str
+    items: int
+
+
+class TensorPlace(NamedTuple):
+    """A tensor: where it begins in its storage, and its geometry, all in items."""
+
+    storage: Storage
+    offset: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+_MARK = object()
+
+_PUSHED = {
+    "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "STRING", "BINSTRING",
+    "SHORT_BINSTRING", "UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES",
+    "BINBYTES8",
+}  # fmt: skip
+_CONSTANTS: dict[str, Callable[[], Any]] = {
+    "NONE": lambda: None,
+    "NEWTRUE": lambda: True,
+    "NEWFALSE": lambda: False,
+    "EMPTY_DICT": dict,
+    "EMPTY_LIST": list,
+    "EMPTY_TUPLE": tuple,
+    "EMPTY_SET": list,
+    "MARK": lambda: _MARK,
+}
+
+
+def read_pickle(stream: IO[bytes]) -> Any:
+    """The content of one pickle, up to its end; the stream stands behind it.
+
+    Raises:
+        PickleError: it is none, names what is not known to be harmless, or does what no pickle of weights does.
+    """
+    machine = _Machine()
+    try:
+        for step, (opcode, argument, position) in enumerate(pickletools.genops(cast(IO[bytes], _Bounded(stream)))):
+            if step > MOST_STEPS or (position or 0) > LARGEST_PICKLE:
+                raise PickleError(f"the pickle is longer than {MOST_STEPS} instructions or {LARGEST_PICKLE} bytes")
+            if opcode.name == "STOP":
+                return machine.pop()
+            machine.follow(opcode.name, argument)
+    except PickleError:
+        raise
+    except (ValueError, TypeError, IndexError, KeyError, AttributeError, OverflowError, MemoryError) as error:
+        reason = " ".join(str(error).split())[:80] or type(error).__name__
+        raise PickleError(f"its pickle is damaged ({reason})") from error
+    raise PickleError("its pickle has no end")
+
+
+class _Bounded:
+    """A stream of which no instruction reads more than a pickle may be long, whatever length it says."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.stream = stream
+        self.tell = stream.tell
+
+    def read(self, size: int) -> bytes:
+        return self.stream.read(min(size, LARGEST_PICKLE))
+
+    def readline(self) -> bytes:
+        return self.stream.readline(LARGEST_PICKLE)
+
+
+class _Machine:
+    """Stack and memo; lists of a mark's items are taken off together."""
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self.memo: dict[int, Any] = {}
+
+    def pop(self) -> Any:
+        return self.stack.pop()
+
+    def pop_to_mark(self) -> list[Any]:
+        at = next((i for i in range(len(self.stack) - 1, -1, -1) if self.stack[i] is _MARK), None)
+        if at is None:
+            raise PickleError("its pickle ends a list that it never began")
+        items = self.stack[at + 1 :]
+        del self.stack[at:]
+        return items
+
+    def follow(self, name: str, argument: Any) -> None:
+        if name in _PUSHED:
+            self.stack.append(argument)
+        elif name in _CONSTANTS:
+            self.stack.append(_CONSTANTS[name]())
+        elif name in ("PROTO", "FRAME"):
+            return
+        elif method := getattr(self, f"_{name.lower()}", None):
+            method(argument)
+        else:
+            raise PickleError(f"its pickle has the instruction {name}, which no pickle of weights has")
+
+    def _put(self, argument: Any) -> None:
+        self.memo[int(argument)] = self.stack[-1]
+
+    _binput = _long_binput = _put
+
+    def _memoize(self, _: Any) -> None:
+        self.memo[len(self.memo)] = self.stack[-1]
+
+    def _get(self, argument: Any) -> None:
+        self.stack.append(self.memo[int(argument)])
+
+    _binget = _long_binget = _get
+
+    def _pop(self, _: Any) -> None:
+        self.stack.pop()
+
+    def _pop_mark(self, _: Any) -> None:
+        self.pop_to_mark()
+
+    def _tuple(self, _: Any) -> None:
+        self.stack.append(tuple(self.pop_to_mark()))
+
+    def _last(self, count: int) -> None:
+        items = [self.stack.pop() for _ in range(count)]
+        self.stack.append(tuple(items[::-1]))
+
+    def _tuple1(self, _: Any) -> None:
+        self._last(1)
+
+    def _tuple2(self, _: Any) -> None:
+        self._last(2)
+
+    def _tuple3(self, _: Any) -> None:
+        self._last(3)
+
+    def _list(self, _: Any) -> None:
+        self.stack.append(self.pop_to_mark())
+
+    def _dict(self, _: Any) -> None:
+        items = self.pop_to_mark()
+        self.stack.append({})
+        self._set(items)
+
+    def _append(self, _: Any) -> None:
+        self._extend([self.stack.pop()])
+
+    def _appends(self, _: Any) -> None:
+        self._extend(self.pop_to_mark())
+
+    _additems = _appends
+
+    def _extend(self, items: list[Any]) -> None:
+        if isinstance(self.stack[-1], list):
+            self.stack[-1].extend(items)
+        elif not isinstance(self.stack[-1], Inert):
+            raise PickleError("its pickle appends to what is no list")
+
+    def _setitem(self, _: Any) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        self._set([key, value])
+
+    def _setitems(self, _: Any) -> None:
+        self._set(self.pop_to_mark())
+
+    def _set(self, items: list[Any]) -> None:
+        target = self.stack[-1]
+        if isinstance(target, Inert):
+            return
+        if not isinstance(target, dict):
+            raise PickleError("its pickle sets items of what is no mapping")
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            # A key of tuples within tuples could take years to hash.
+            target[key if isinstance(key, str | int | float | bytes | None) else repr(type(key))] = value
+
+    def _global(self, argument: str) -> None:
+        module, _, attribute = argument.partition(" ")
+        self.stack.append(_known(Name(module, attribute)))
+
+    def _stack_global(self, _: Any) -> None:
+        attribute, module = self.stack.pop(), self.stack.pop()
+        if not (isinstance(attribute, str) and isinstance(module, str)):
+            raise PickleError("its pickle names something by what is no text")
+        self.stack.append(_known(Name(module, attribute)))
+
+    def _reduce(self, _: Any) -> None:
+        arguments, function = self.stack.pop(), self.stack.pop()
+        if not isinstance(function, Name) or not isinstance(arguments, tuple):
+            raise PickleError("its pickle calls what is no name")
+        self.stack.append(_made(function, arguments))
+
+    _newobj = _reduce
+
+    def _build(self, _: Any) -> None:
+        self.stack.pop()  # attributes: of a state dict its _metadata, of an Inert what is not looked at
+
+    def _binpersid(self, _: Any) -> None:
+        self.stack.append(_storage(self.stack.pop()))
+
+
+def _known(name: Name) -> Name:
+    if str(name) in _MADE or (name.module == "torch" and name.attribute in STORAGES):
+        return name
+    if _HARMLESS.fullmatch(str(name)):
+        return name
+    raise PickleError(f"it names {str(name)[:80]!r}, which is no part of weights and would be run by another reader")
+
+
+def _made(function: Name, arguments: tuple[Any, ...]) -> Any:
+    make = _MADE.get(str(function))
+    return Inert(function) if make is None else make(*arguments)
+
+
+def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> TensorPlace:
+    numbers = [offset, *size, *stride]
+    if not isinstance(storage, Storage) or not all(type(number) is int and number >= 0 for number in numbers):
+        raise PickleError("it describes a tensor by what is no storage or no size")
+    if len(size) != len(stride):
+        raise PickleError(f"it describes a tensor of {len(size)} sizes and {len(stride)} strides")
+    return TensorPlace(storage, offset, tuple(size), tuple(stride))
+
+
+def _parameter(data: Any, *_: Any) -> Any:
+    return data
+
+
+def _mapping(*arguments: Any) -> dict[Any, Any]:
+    if not arguments:
+        return {}
+    (pairs,) = arguments
+    return {key: value for key, value in pairs if isinstance(key, str | int)}
+
+
+def _default_mapping(*_: Any) -> dict[Any, Any]:
+    return {}
+
+
+_MADE: dict[str, Callable[..., Any]] = {
+    "torch._utils._rebuild_tensor": _tensor,
+    "torch._utils._rebuild_tensor_v2": _tensor,
+    "torch._utils._rebuild_parameter": _parameter,
+    "collections.OrderedDict": _mapping,
+    "collections.defaultdict": _default_mapping,
+}
+
+
+def _storage(identity: Any) -> Storage:
+    """What torch.save calls a storage: ("storage", class, key, device, items, ...)."""
+    if not (isinstance(identity, tuple) and len(identity) >= 5 and identity[0] in ("storage", b"storage")):
+        raise PickleError("it refers to something that is no storage of tensors")
+    kind, key, items = identity[1], identity[2], identity[4]
+    if len(identity) > 5 and identity[5] is not None:
+        raise PickleError("it has storages that are views of others, as torch before 0.4 made them")
+    if not (isinstance(kind, Name) and kind.attribute in STORAGES and isinstance(key, str) and type(items) is int):
+        raise PickleError("it has a storage of an unknown type")
+    return Storage(key, STORAGES[kind.attribute], items)
