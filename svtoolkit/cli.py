@@ -118,7 +118,7 @@ def _run_command(name: str, words: list[str]) -> int:
     with log_to_stdout():
         config = composition.load(name, overrides)
         with leave_on_interrupt():
-            module = importlib.import_module(f"svtoolkit.commands.{name}")
+            module = importlib.import_module(f"svtoolkit.commands.{name.replace('-', '_')}")
         if DRY_RUN in flags:
             return int(module.dry_run(config))
         return int(module.run(config, hide_credentials(join_words(["svt", name, *words]))) or 0)

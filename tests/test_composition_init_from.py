@@ -26,7 +26,7 @@ def test_network_and_features_are_those_of_init_from(origin, part, caplog):
     caplog.set_level("INFO", "svtoolkit")
     overrides, _ = parse_words("train", ["experiment=voxceleb_lm", "--init-from", str(origin / part)])
     config = load(*overrides)
-    assert config.model == ResNetConfig("resnet18", 64, 16)
+    assert config.model == ResNetConfig("resnet18", 64, base_width=16)
     assert (config.features.num_bins, config.features.window, config.loss.margin) == (40, "hamming", 0.5)
     assert config.seed == 42
     assert "resnet18" in caplog.text
@@ -38,7 +38,7 @@ def test_the_command_line_wins_over_init_from(origin):
     config = load(f"init_from={origin}", "model=resnet34", "features.num_bins=80")
     assert config.model == ResNetConfig("resnet34")
     assert config.features.num_bins == 80
-    assert load(f"init_from={origin}", "model.base_width=8").model == ResNetConfig("resnet18", 64, 8)
+    assert load(f"init_from={origin}", "model.base_width=8").model == ResNetConfig("resnet18", 64, base_width=8)
     assert load(f"init_from={origin}", "init_from=null").model.name == "resnet34"
     assert load("init_from=nowhere").model.name == "resnet34"  # that it is not there is said where it is read
 

@@ -19,7 +19,7 @@ from svtoolkit.config import COMMANDS
 
 PACKAGE = ROOT / "svtoolkit"
 KEY = re.compile(r"(?<![\w.{§\-])([a-z][a-z_]*(?:\.[a-z_0-9]+)*)=(?!=)(?![ ,;)]|$)")
-OF_ANOTHER = re.compile(r"`svt (\w+)([^`]*)`|train with ([^;,]*)")
+OF_ANOTHER = re.compile(r"`svt ([\w-]+)([^`]*)`|train with ([^;,]*)")
 
 OF_SOME_COMMANDS = {
     "svtoolkit.audio.pipes": "convert",
@@ -84,13 +84,13 @@ def commands_of(module: str) -> frozenset[str]:
     for room, commands in OF_SOME_COMMANDS.items():
         if module == room or module.startswith(f"{room}."):
             return frozenset(commands.split())
-    own = module.removeprefix("svtoolkit.commands.")
+    own = module.removeprefix("svtoolkit.commands.").replace("_", "-")
     if own in COMMANDS:
         return frozenset([own])
     return frozenset(
         command
         for command in COMMANDS
-        if graph().chain_exists(importer=f"svtoolkit.commands.{command}", imported=module)
+        if graph().chain_exists(importer=f"svtoolkit.commands.{command.replace('-', '_')}", imported=module)
     )
 
 

@@ -91,8 +91,17 @@ def fill_network(network: nn.Module, ours: Mapping[str, Tensor]) -> None:
     """Give a network weights under our names, all of them.
 
     Raises:
-        UserError: weights that are missing, that the network does not have, or of another shape; the network is as it
-            was then.
+        UserError: as ``check_fit``; the network is as it was then.
+    """
+    check_fit(network, ours)
+    network.load_state_dict(ours)
+
+
+def check_fit(network: nn.Module, ours: Mapping[str, Tensor]) -> None:
+    """Refuse weights under our names that are not those of a network, which may be without memory.
+
+    Raises:
+        UserError: weights that are missing, that the network does not have, or of another shape.
     """
     wanted = network.state_dict()
     problems = []
@@ -112,7 +121,6 @@ def fill_network(network: nn.Module, ours: Mapping[str, Tensor]) -> None:
             f"the weights are those of another network (under our names): {'; '.join(problems)}; build the network "
             "that the config.yaml beside them describes"
         )
-    network.load_state_dict(ours)
 
 
 def _problem(layout: Layout, renamed: _Renamed, toolkit: str) -> str:

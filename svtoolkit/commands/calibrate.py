@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from svtoolkit.checkpoints.released import read_description, write_description
+from svtoolkit.checkpoints.releases import own_folder
 from svtoolkit.config import CalibrateConfig
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
 from svtoolkit.errors import UserError
@@ -31,6 +32,7 @@ def run(config: CalibrateConfig, command_line: str) -> int:
         if config.threads < 1:
             raise UserError(f"threads is {config.threads}, expected 1 or more, or null")
         torch.set_num_threads(config.threads)
+    folder = own_folder(config.model) if config.store else None
     model = SpeakerModel.load(config.model, device=config.device, channel=config.channel, resample=config.resample)
     kaldi_dir = KaldiDir.read(config.data, config.root)
     utterances = evenly(kaldi_dir, MOST_RECORDINGS)
@@ -46,10 +48,10 @@ def run(config: CalibrateConfig, command_line: str) -> int:
         chosen = choose_threshold(vectors, [kaldi_dir.utt2spk[name] for name in table.utterances], config.fa_rate)
     except UserError as error:
         raise UserError(f"{config.data}: {error}") from error
-    if config.store:
-        description = read_description(config.model)
+    if folder is not None:
+        description = read_description(folder)
         description.verification = section(chosen, config.fa_rate, command_line)
-        write_description(config.model, description)
+        write_description(folder, description)
     for line in told(chosen, config.fa_rate):
         log.info("%s", line)
     log.info("stored in %s" if config.store else "not stored in %s: store=false", config.model)

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from svtoolkit import __version__
-from svtoolkit.checkpoints.released import WEIGHTS
+from svtoolkit.checkpoints.releases import require_release
 from svtoolkit.config import EmbedConfig
 from svtoolkit.data.audio_table import find_source
 from svtoolkit.data.bad_files import check_max_bad, count_allowed
@@ -106,7 +106,7 @@ def _made_of(
     """All that the embeddings depend on, to the last bit; ``form``: of stored features, None of audio."""
     chosen = ("channel", "resample", "precision", "batch_seconds", "batch_size", "threads")
     return {
-        "weights": hash_file(Path(config.model) / WEIGHTS),
+        "weights": hash_file(require_release(config.model).weights),
         "model": model.description.model,
         "features": asdict(model.description.features),
         "data": digest_of(utterances),

@@ -79,8 +79,10 @@ def _warn_of_few_trials(fa_rate: float, nontargets: int) -> None:
 
 def _store_threshold(model: str, result: dict[str, Any]) -> None:
     from svtoolkit.checkpoints.released import read_description, write_description  # torch, for this alone
+    from svtoolkit.checkpoints.releases import own_folder
 
-    description = read_description(model)
+    folder = own_folder(model)
+    description = read_description(folder)
     point = result["operating_point"]
     description.verification = {
         "threshold": point["threshold"],
@@ -89,7 +91,7 @@ def _store_threshold(model: str, result: dict[str, Any]) -> None:
         "p_fa": point["p_fa"],
         **{key: result[key] for key in ("eer", "calibration", "targets", "nontargets", "evaluation", "trials_sha256")},
     }
-    write_description(model, description)
+    write_description(folder, description)
 
 
 def _sentence(result: dict[str, Any]) -> str:

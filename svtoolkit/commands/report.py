@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from svtoolkit import __version__
-from svtoolkit.checkpoints.released import read_released
+from svtoolkit.checkpoints.releases import read_release
 from svtoolkit.config import ReportConfig
 from svtoolkit.errors import UserError, hide_credentials
 from svtoolkit.reporting.report import write_report
@@ -119,7 +119,7 @@ def _facts(config: ReportConfig, results: list[dict[str, Any]]) -> dict[str, Any
 def _network(folder: str, *, strict: bool = False) -> dict[str, Any]:
     """Facts of a released model; none of one that can no longer be read, unless ``strict``."""
     try:
-        network, description = read_released(folder)
+        network, description = read_release(folder)
     except UserError:
         if strict:
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,18 @@ def settings_of(init_from: str, catalogue: Catalogue, given: set[str]) -> Layer:
     """What a run or a released model says of the groups model and features; nothing where there is none yet.
 
     Args:
-        init_from: exp_dir of a run, or the folder of a released model.
+        init_from: exp_dir of a run, or a released model of any toolkit.
         given: groups that the command line chooses, for which the model there does not count.
 
     Raises:
         UserError: its description cannot be read, or names a network that there is not.
     """
     file = next((path for path in (Path(init_from) / name for name in DESCRIPTIONS) if is_regular(path)), None)
+    content = {} if file is None else _read(file)
+    if Path(init_from).exists() and not isinstance(content.get("model"), dict):
+        file, content = _of_another_toolkit(init_from) or (file, content)
     if file is None:
         return Layer()
-    content = _read(file)
     layer = Layer()
     for group in (group for group in ("model", "features") if group not in given):
         found = content.get(group)
@@ -39,7 +41,9 @@ def settings_of(init_from: str, catalogue: Catalogue, given: set[str]) -> Layer:
             raise UserError(
                 f"{file}: says nothing of the {group}, so it is no description of a model; correct init_from"
             )
-        option = found.get("name") if group == "model" else catalogue.default(group)
+        option = found.get("name") if group == "model" else found.get("backend")
+        if group == "features" and option not in catalogue.options[group]:
+            option = catalogue.default(group)
         if option not in catalogue.options[group]:
             raise UserError(f"{file}: there is no {group} {option!r} here; correct init_from")
         layer.choices[group] = str(option)
@@ -49,6 +53,14 @@ def settings_of(init_from: str, catalogue: Catalogue, given: set[str]) -> Layer:
     if layer.choices:
         log.info("%s as in %s: model=%s", " and ".join(layer.choices), file, content["model"].get("name"))
     return layer
+
+
+def _of_another_toolkit(init_from: str) -> tuple[Path, dict[str, Any]] | None:
+    """The file of weights of a release of another toolkit, and its description; None: it is none."""
+    from svtoolkit.checkpoints.releases import describe, find_release  # torch, for such a release alone
+
+    release = find_release(init_from)
+    return None if release is None or release.is_ours else (release.weights, asdict(describe(release)))
 
 
 def _read(file: Path) -> dict[str, Any]:

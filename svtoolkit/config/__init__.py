@@ -10,6 +10,7 @@ from svtoolkit.config.commands import (
     COMMANDS,
     AverageConfig,
     CompletionConfig,
+    ConvertModelConfig,
     CopyConfig,
     MemoryPredictionConfig,
     ModelsConfig,

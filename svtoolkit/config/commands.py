@@ -39,6 +39,22 @@ class AverageConfig:
 
 
 @dataclass
+class ConvertModelConfig:
+    """`svt convert-model`: a released model of another toolkit as ours, or one of ours as WeSpeaker's."""
+
+    model: str = setting(REQUIRED, "released model, ours or another toolkit's (docs/released_models.md)")
+    out: str = setting(REQUIRED, "folder to make")
+    format: str = setting(
+        "svtoolkit", "svtoolkit (model.safetensors + model.yaml) or wespeaker (avg_model.pt + config.yaml)"
+    )
+    front_end: str | None = setting(
+        None,
+        "features of a WeSpeaker release that does not say them: fbank80 (its own) or kaldi_3d (3D-Speaker's weights); "
+        "null: what the release says",
+    )
+
+
+@dataclass
 class MemoryPredictionConfig:
     """`svt memory`: what a training step needs, by what it is for; predicted on fake tensors in a few seconds."""
 
@@ -138,6 +154,12 @@ COMMANDS: dict[str, Command] = {
         TrainConfig, "train a speaker embedding network", (), "model=resnet34 data.train=data/train exp_dir=exp/r34"
     ),
     "average": Command(AverageConfig, "average checkpoints into a released model", ("exp_dir",), "exp/r34 num=10"),
+    "convert-model": Command(
+        ConvertModelConfig,
+        "a released model of another toolkit as ours, or ours as WeSpeaker's",
+        (),
+        "model=voxceleb_resnet34_LM out=exp/voxceleb_resnet34_LM",
+    ),
     "embed": Command(
         EmbedConfig, "extract embeddings of whole utterances", (), "model=exp/r34/model data=data/eval out=exp/r34/eval"
     ),

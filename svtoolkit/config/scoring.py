@@ -12,7 +12,7 @@ from svtoolkit.config.setting import REQUIRED, setting
 class EmbedConfig:
     """`svt embed`: embeddings of whole utterances as Kaldi ark/scp."""
 
-    model: str = setting(REQUIRED, "released model")
+    model: str = setting(REQUIRED, "released model, ours or another toolkit's (docs/released_models.md)")
     data: str = setting(REQUIRED, "Kaldi data directory")
     out: str = setting(
         REQUIRED, "writes <out>.ark, <out>.scp and, with settings and failures, <out>.yaml; resumed from <out>.parts"

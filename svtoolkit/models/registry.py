@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from svtoolkit.config import (
@@ -233,6 +234,11 @@ frames, num_bins) -> (batch, embedding_dim)."""
 def list_models() -> list[str]:
     """Names that ``build_model`` knows."""
     return list(NETWORKS)
+
+
+def complete_model(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of ``build_model`` with the settings that are left at their defaults, as a run stores them."""
+    return {**defaults(NETWORKS[model["name"]].settings or ModelConfig), **model}
 
 
 def build_model(name: str, *, num_bins: int = 80, embedding_dim: int = 256, **options: Any) -> SpeakerNetwork:

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from svtoolkit.audio.voice_activity import MIN_VOICE, measure_voice
-from svtoolkit.checkpoints.released import ModelDescription, read_released
+from svtoolkit.checkpoints.released import ModelDescription
+from svtoolkit.checkpoints.releases import read_release
 from svtoolkit.device import choose_device
 from svtoolkit.errors import UserError
 from svtoolkit.models.front_ends import front_end_of
@@ -45,11 +46,12 @@ class SpeakerModel:
         batch_size: int = 32,
         num_workers: int = 1,
         stored: bool = False,
+        front_end: str | None = None,
     ) -> SpeakerModel:
-        """Load a folder with model.safetensors and model.yaml; nothing in it is executed.
+        """Load a release, as ``load_model`` does.
 
         Args:
-            folder: as written by ``svt average``.
+            folder, front_end: of ``svtoolkit.checkpoints.releases.read_release``.
             device: auto, cpu, cuda or mps.
             precision, batch_seconds, batch_size, num_workers, stored: of ``EmbeddingExtractor``.
             channel: channel of multi-channel audio, counted from 0; None: such audio is refused.
@@ -58,15 +60,15 @@ class SpeakerModel:
         Raises:
             UserError: files that are missing, damaged or do not fit each other.
         """
-        network, description = read_released(folder)
+        network, description = read_release(folder, front_end=front_end)
         try:
-            front_end = front_end_of(description.features)
+            features = front_end_of(description.features)
             threshold = StoredThreshold.read(description.verification)
         except UserError as error:
             raise UserError(f"{folder}: {error}") from error
         extractor = EmbeddingExtractor(
             network,
-            front_end,
+            features,
             choose_device(device),
             precision=precision,
             channel=channel,
@@ -176,17 +178,21 @@ def load_model(
     precision: str = "fp32",
     channel: int | None = None,
     resample: bool = False,
+    front_end: str | None = None,
 ) -> SpeakerModel:
-    """Load a released model: a folder with model.safetensors and model.yaml; nothing in it is executed.
+    """Load a released model, ours or one of WeSpeaker's or 3D-Speaker's; nothing in it is executed.
 
     Args:
-        folder: as written by ``svt average``.
+        folder: as written by ``svt average``, the exp_dir of a run, or a folder as the other toolkits release it.
         device: auto, cpu, cuda or mps.
         precision: fp32, bf16 or fp16 (autocast).
         channel: channel of multi-channel audio, counted from 0; None: such audio is refused.
         resample: convert audio of another rate instead of refusing it.
+        front_end: of a WeSpeaker release that does not say what its features are: fbank80 or kaldi_3d.
 
     Raises:
         UserError: files that are missing, damaged or do not fit each other.
     """
-    return SpeakerModel.load(folder, device=device, precision=precision, channel=channel, resample=resample)
+    return SpeakerModel.load(
+        folder, device=device, precision=precision, channel=channel, resample=resample, front_end=front_end
+    )

@@ -10,7 +10,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from svtoolkit.checkpoints.released import DESCRIPTION, read_released
+from svtoolkit.checkpoints.released import DESCRIPTION
+from svtoolkit.checkpoints.releases import RUN, Release, find_release, read_release
 from svtoolkit.config import TrainConfig
 from svtoolkit.crops.training_set import TrainingSet
 from svtoolkit.errors import UserError
@@ -91,13 +92,14 @@ def read_start(config: TrainConfig) -> Start | None:
             raise UserError(f"init_head is {config.init_head}, but init_from is null; say which run it is of")
         return None
     origin = Path(config.init_from)
-    is_run = is_regular(origin / CONFIG)
+    release = find_release(origin)
+    is_run = is_regular(origin / CONFIG) and (release is None or release.kind is RUN)
     if config.init_head != "new" and not is_run:
         raise UserError(
             f"{origin}: init_head={config.init_head} needs the exp_dir of a run, whose state has the head; "
             "found a released model, which has none: name that folder, or use init_head=new"
         )
-    start = Start(_read_network(config, origin, is_run), None)
+    start = Start(_read_network(config, origin, release, is_run), None)
     if config.init_head != "new":
         start = _with_head(start, config, origin)
     log.info("initialised from %s; head: %s", origin, HEADS[config.init_head])
@@ -127,19 +129,19 @@ def choose_classes(start: Start, config: TrainConfig, training_set: TrainingSet)
     return replace(start, head={name: rows[first : first + speakers].clone() for name, rows in start.head.items()})
 
 
-def _read_network(config: TrainConfig, origin: Path, is_run: bool) -> dict[str, Tensor]:
-    folder = origin / "model" if is_run else origin
-    if not is_regular(folder / DESCRIPTION):
+def _read_network(config: TrainConfig, origin: Path, release: Release | None, is_run: bool) -> dict[str, Tensor]:
+    if release is None:
+        folder = origin / "model" if is_run else origin
         what = "svt average makes it of the run" if is_run else "expected a released model or the exp_dir of a run"
         raise UserError(f"{folder / DESCRIPTION}: there is no such file; {what}; correct init_from")
-    network, description = read_released(folder)
+    network, description = read_release(origin)
     wanted = {"num_bins": config.features.num_bins, **asdict(config.model)}
-    _check_same(folder, "model", description.model, wanted)
-    _check_same(folder, "features", asdict(description.features), asdict(config.features))
+    _check_same(release.source, "model", description.model, wanted)
+    _check_same(release.source, "features", asdict(description.features), asdict(config.features))
     return dict(network.state_dict())
 
 
-def _check_same(folder: Path, section: str, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+def _check_same(file: Path, section: str, found: dict[str, Any], wanted: dict[str, Any]) -> None:
     differing = [key for key in sorted(found.keys() | wanted.keys()) if found.get(key) != wanted.get(key)]
     if section == "features" and {found.get("backend"), wanted.get("backend")} <= KALDI:
         differing = [key for key in differing if key != "backend"]
@@ -147,7 +149,7 @@ def _check_same(folder: Path, section: str, found: dict[str, Any], wanted: dict[
         listed = ", ".join(
             f"{section}.{key} is {found.get(key)!r} there and {wanted.get(key)!r} here" for key in differing
         )
-        raise UserError(f"{folder / DESCRIPTION}: {listed}; they must be the same")
+        raise UserError(f"{file}: {listed}; they must be the same")
 
 
 def _with_head(start: Start, config: TrainConfig, origin: Path) -> Start:

@@ -71,7 +71,7 @@ def import_all_commands() -> None:
     from svtoolkit.config import COMMANDS
 
     for name in COMMANDS:
-        importlib.import_module(f"svtoolkit.commands.{name}")
+        importlib.import_module(f"svtoolkit.commands.{name.replace('-', '_')}")
 
 
 def _no_folders(call: Callable[..., int]) -> Callable[..., int]:

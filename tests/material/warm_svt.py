@@ -120,7 +120,7 @@ def in_bash(program: Path) -> dict[str, str]:
 def _serve(address: str, run: int) -> None:
     from svtoolkit.config import COMMANDS
 
-    for name in [*PRELOADED, *(f"svtoolkit.commands.{command}" for command in COMMANDS)]:
+    for name in [*PRELOADED, *(f"svtoolkit.commands.{command.replace('-', '_')}" for command in COMMANDS)]:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     _fork_what_would_be_spawned()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from svtoolkit.errors import UserError
+from svtoolkit.models.registry import complete_model
 
 
 class _Description(NamedTuple):
@@ -114,3 +115,26 @@ def network_of(model: str, model_args: Mapping[str, Any]) -> dict[str, Any]:
             raise UserError(f"model_args of {model}: {key} is {value!r}, expected true or false")
         found[ours] = values[value]
     return found
+
+
+def config_of(ours: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The two keys of a config.yaml, ``model`` and ``model_args``, that describe a network of ours.
+
+    Raises:
+        UserError: a network, or a setting of one, that WeSpeaker does not have.
+    """
+    wanted = complete_model(ours)
+    by_name = {description.name: (model, description) for model, description in DESCRIPTIONS.items()}
+    if wanted["name"] not in by_name:
+        raise UserError(f"model.name is {wanted['name']!r}, and WeSpeaker has no such network")
+    model, description = by_name[wanted["name"]]
+    arguments: dict[str, Any] = {description.bins[0]: wanted["num_bins"], "embed_dim": wanted["embedding_dim"]}
+    arguments |= {"pooling_func": description.pooling} if description.pooling else {}
+    for key, (name, values) in description.renamed.items():
+        arguments[key] = next((theirs for theirs, value in values.items() if value == wanted.get(name)), False)
+    arguments |= {key: value for key, value in description.only.items() if key == "use_se"}
+    made = complete_model(network_of(model, arguments))
+    differing = [f"model.{key} is {value!r}" for key, value in wanted.items() if made.get(key) != value]
+    if differing:
+        raise UserError(f"{', '.join(differing)}, and WeSpeaker's {model} has no such setting")
+    return model, arguments
