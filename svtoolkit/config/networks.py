@@ -26,11 +26,12 @@ class EmbeddingLayersConfig(ModelConfig):
 
 
 @dataclass
-class ResNetConfig(EmbeddingLayersConfig):
+class ResNetConfig(ModelConfig):
     """A ResNet."""
 
     name: str = setting("resnet34", "network; choose with model=... (`svt models` lists them)")
     base_width: int | None = setting(None, "channels of the first stage; null: as published (32; resnet10: 16)")
+    embedding_layers: int = setting(1, EMBEDDING_LAYERS)
 
 
 @dataclass

@@ -248,7 +248,8 @@ def build_model(name: str, *, num_bins: int = 80, embedding_dim: int = 256, **op
         name: one of ``list_models()``.
         num_bins: mel bins of the input.
         embedding_dim: size of the embedding.
-        options: of the family; ResNet: ``base_width``, channels of the first stage. None: as published, of any family.
+        options: of the family; ResNet: ``base_width``, channels of the first stage. None: as published, of any family,
+            which may also be given what another begins with.
 
     Returns:
         a module with input (batch, frames, num_bins), output (batch, embedding_dim) and an attribute ``embedding_dim``.
@@ -259,8 +260,14 @@ def build_model(name: str, *, num_bins: int = 80, embedding_dim: int = 256, **op
     """
     row = NETWORKS[name]
     settings = row.settings or ModelConfig
-    ours = {key for ours in NETWORKS.rows.values() for key in defaults(ours.settings or ModelConfig)}
-    given = {key: value for key, value in options.items() if value is not None or key not in ours}
+    families = [defaults(each) for each in {row.settings or ModelConfig for row in NETWORKS.rows.values()}]
+    begins = {key: [each[key] for each in families if key in each] for key in options}
+    own = defaults(settings)
+    given = {
+        key: value
+        for key, value in options.items()
+        if not begins[key] or (value is not None if key in own else value not in [None, *begins[key]])
+    }
     given |= {"num_bins": num_bins, "embedding_dim": embedding_dim}
     check_settings(f"network {name}", settings, given, beside={"num_bins": int})
     for key in ("num_bins", "embedding_dim"):

@@ -58,6 +58,11 @@ def test_every_kind_gives_embeddings_of_the_size_asked_for(name):
         assert network(torch.zeros(2, FRAMES.get(name, 7), 11)).shape == (2, 8)
 
 
+def test_what_one_family_begins_with_may_be_said_of_another():
+    assert build_model("revnet_tiny", embedding_layers=1, base_width=None).embedding_dim == 256
+    assert "has no option 'embedding_layers'" in refusal("revnet_tiny", embedding_layers=2)
+
+
 def test_the_list_is_a_copy():
     list_models().clear()
     assert "resnet34" in list_models()
@@ -104,7 +109,7 @@ def test_one_embedding_layer_or_two(name):
 def test_an_unknown_option_is_answered_with_the_valid_ones():
     message = refusal("resnet34", bogus=1)
     assert message == (
-        "network resnet34 has no option 'bogus'; valid are num_bins, embedding_dim, embedding_layers, base_width"
+        "network resnet34 has no option 'bogus'; valid are num_bins, embedding_dim, base_width, embedding_layers"
     )
     assert "did you mean 'base_width'?" in refusal("resnet34", basewidth=1)
 
