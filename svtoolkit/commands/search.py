@@ -13,11 +13,10 @@ from svtoolkit.config import SearchConfig
 from svtoolkit.errors import UserError
 from svtoolkit.runs.provenance import write_record
 from svtoolkit.scoring.cosine import EmbeddingTable
-from svtoolkit.scoring.embedding_file import embedding_parts, read_embeddings
+from svtoolkit.scoring.embedding_file import embedding_parts, read_embeddings, require_scp
 from svtoolkit.scoring.search import PART, FaissIndex, Neighbours, nearest, recall
 from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.progress import show_progress
-from svtoolkit.system.regular_file import is_regular
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +67,6 @@ def run(config: SearchConfig, command_line: str) -> int:
 
 
 def _count_lines(scp: str) -> int:
-    if not is_regular(scp):
-        raise UserError(f"{scp}: there is no such file; expected the scp that `svt embed` wrote")
+    require_scp(scp)
     with Path(scp).open("rb") as stream:
         return sum(1 for _ in stream)

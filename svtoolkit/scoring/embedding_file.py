@@ -71,8 +71,7 @@ def read_embeddings(scp: str | Path) -> EmbeddingTable:
 def embedding_parts(scp: str | Path, size: int) -> Iterator[EmbeddingTable]:
     """As :func:`read_embeddings`, so many at a time; an embedding that is listed again in another part is not seen."""
     path = Path(scp)
-    if not is_regular(path):
-        raise UserError(f"{path}: there is no such file; expected the scp that `svt embed` wrote")
+    require_scp(path)
     utterances: list[str] = []
     vectors: list[np.ndarray] = []
     with _Arks() as arks:
@@ -85,6 +84,12 @@ def embedding_parts(scp: str | Path, size: int) -> Iterator[EmbeddingTable]:
         if not vectors:
             raise UserError(f"{path}: lists no embedding; extract some with `svt embed`")
         yield _table(path, utterances, vectors)
+
+
+def require_scp(scp: str | Path) -> None:
+    """Refuse a list of embeddings that is not there."""
+    if not is_regular(scp):
+        raise UserError(f"{scp}: there is no such file; expected the scp that `svt embed` wrote")
 
 
 def _table(path: Path, utterances: list[str], vectors: list[np.ndarray]) -> EmbeddingTable:

@@ -142,18 +142,17 @@ class ResampledMetrics:
     def __call__(self, drawn: np.ndarray, targets: int, nontargets: int) -> list[float]:
         """The values where speakers were drawn so many times and make so many trials of both kinds."""
         window = self._window
-        found = self._measure(window, drawn, targets, nontargets)
+        found = self._measure(window.rates(drawn, targets, nontargets))
         if not all(window.decides(threshold) for _, threshold in found):
             with self._lock:
                 if self._window is window:
                     self._widening *= WIDENING
                     self._window = self._cut()
                 self._all = self._all or self._window_of_all()
-            found = self._measure(self._all, drawn, targets, nontargets)
+            found = self._measure(self._all.rates(drawn, targets, nontargets))
         return [value for value, _ in found]
 
-    def _measure(self, window: _Window, *draw: object) -> list[tuple[float, float]]:
-        rates = window.rates(*draw)  # type: ignore[arg-type]
+    def _measure(self, rates: ErrorRates) -> list[tuple[float, float]]:
         return [metric(rates) for metric in self._metrics]
 
     def _cut(self) -> _Window:

@@ -57,7 +57,7 @@ def nearest(
     places = np.empty((len(queries), 0), dtype=np.int64)
     names: list[str] = []
     for part in parts:
-        _check_dimension(queries, part)
+        _check_dimension(queries, part.dimension)
         found, rows = _nearest_of_part(units, queries.utterances, part, n)
         cosines, places = _best(np.hstack([cosines, found]), np.hstack([places, rows + len(names)]), n)
         names += part.utterances
@@ -96,11 +96,11 @@ def _best(cosines: np.ndarray, places: np.ndarray, n: int) -> tuple[np.ndarray, 
     return np.take_along_axis(cosines, chosen, axis=1), np.take_along_axis(places, chosen, axis=1)
 
 
-def _check_dimension(queries: EmbeddingTable, part: EmbeddingTable) -> None:
-    if part.dimension != queries.dimension:
+def _check_dimension(queries: EmbeddingTable, dimension: int) -> None:
+    if dimension != queries.dimension:
         raise UserError(
             f"the embeddings that are looked for have {queries.dimension} dimensions, those looked through "
-            f"{part.dimension}; extract both with one model"
+            f"{dimension}; extract both with one model"
         )
 
 
@@ -148,11 +148,7 @@ class FaissIndex:
 
     def nearest(self, queries: EmbeddingTable, n: int) -> Neighbours:
         """As :func:`nearest`, of the cells that are looked through."""
-        if queries.dimension != self._dimension:
-            raise UserError(
-                f"the embeddings that are looked for have {queries.dimension} dimensions, those looked through "
-                f"{self._dimension}; extract both with one model"
-            )
+        _check_dimension(queries, self._dimension)
         units = unit_vectors(queries, np.arange(len(queries))).astype(np.float32)
         cosines, places = self._index.search(units, n + 1)
         names, kept = [], []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 def randomise(network: nn.Module, seed: int = 0) -> nn.Module:
@@ -27,3 +29,20 @@ def assert_same_embeddings(ours: nn.Module, theirs: nn.Module, frames: torch.Ten
     expected = expected[-1] if isinstance(expected, tuple) else expected
     assert found.shape == expected.shape
     assert float((found - expected).abs().max()) <= 1e-5 * float(expected.abs().max())
+
+
+def assert_same_of_all_lengths(ours: nn.Module, theirs: nn.Module, bins: int) -> None:
+    """In evaluation: one utterance and three, of 0.6 s, 3 s and 20 s."""
+    for batch, frames in ((1, 58), (3, 58), (1, 315), (3, 315), (1, 1998)):
+        assert_same_embeddings(ours.eval(), theirs.eval(), torch.randn(batch, frames, bins))
+
+
+def assert_same_in_training(
+    ours: nn.Module, theirs: nn.Module, bins: int, renamed: Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
+) -> None:
+    """Embeddings, and what BatchNorm has learnt after them; ``renamed`` gives our weights their names."""
+    assert_same_embeddings(ours.train(), theirs.train(), torch.randn(8, 58, bins))
+    after = renamed(ours.state_dict())
+    assert set(after) == set(theirs.state_dict())
+    for name, tensor in theirs.state_dict().items():
+        torch.testing.assert_close(after[name], tensor, rtol=1e-5, atol=1e-6)
