@@ -34,6 +34,7 @@ from svtoolkit.config.networks import (
     RepVggConfig,
     Res2NetConfig,
     ResNetConfig,
+    SpeechBrainConfig,
 )
 from svtoolkit.config.scoring import (
     CalibrateConfig,

@@ -62,3 +62,12 @@ class RepVggConfig(ModelConfig):
     """A RepVGG."""
 
     deployed: bool = setting(False, "true: one convolution for the parallel ones of a block; to embed, not to train")
+
+
+@dataclass
+class SpeechBrainConfig(ModelConfig):
+    """A network of SpeechBrain's."""
+
+    base_width: int | None = setting(
+        None, "channels of the first layers; null: as published (ECAPA-TDNN: 1024, x-vector: 512, ResNet: 128)"
+    )

@@ -13,6 +13,7 @@ from svtoolkit.config import (
     RepVggConfig,
     Res2NetConfig,
     ResNetConfig,
+    SpeechBrainConfig,
 )
 from svtoolkit.config.limits import explain_excess
 from svtoolkit.errors import UserError
@@ -60,6 +61,10 @@ def _eres2net(width: int, **arguments: Any) -> Row:
 
 def _eres2netv2(**arguments: int) -> Row:
     return Row("svtoolkit.models.eres2net:build_eres2netv2", ERes2NetV2Config, {"width": 64, **arguments}, "ERes2NetV2")
+
+
+def _speechbrain(target: str, family: str, **arguments: Any) -> Row:
+    return Row(f"svtoolkit.models.{target}", SpeechBrainConfig, arguments, f"{family} (SpeechBrain)")
 
 
 def _simam_resnet(blocks: Blocks) -> Row:
@@ -221,6 +226,10 @@ NETWORKS = Registry(
             (64, 64, 48, 48, 32, 24),
             pool_map=True,
         ),
+        # SpeechBrain, speechbrain/lobes/models; with features=sb80, the x-vector with sb24
+        "sb_ecapa_tdnn": _speechbrain("speechbrain_tdnn:SpeechBrainEcapaTdnn", "ECAPA-TDNN"),
+        "sb_xvector": _speechbrain("speechbrain_tdnn:SpeechBrainXVector", "x-vector"),
+        "sb_resnet": _speechbrain("speechbrain_resnet:SpeechBrainResNet", "ResNet", blocks=(3, 4, 6, 3)),
         # Resemblyzer; with features=res40
         "ge2e_lstm": Row("svtoolkit.models.ge2e:GE2ENetwork", ModelConfig, {"hidden": 256, "layers": 3}, "GE2E LSTM"),
     },
