@@ -97,8 +97,12 @@ def read_weights(path: str | Path) -> ForeignWeights:
 REMEDY = "download it again from its publisher, or ask there for its weights as safetensors"
 
 
-def read_foreign_settings(path: str | Path) -> Any:
+def read_foreign_settings(path: str | Path, *, aliases: bool = False) -> Any:
     """A YAML file of another toolkit as plain data: tags such as ``!new:`` stay words, in ``Tagged``.
+
+    Args:
+        path: of the file.
+        aliases: whether it may have any: ``parse_tagged_yaml`` says what becomes of them.
 
     Raises:
         UserError: it is not there, larger than ``LARGEST_SETTINGS``, no YAML, has aliases or is nested too deep.
@@ -108,16 +112,16 @@ def read_foreign_settings(path: str | Path) -> Any:
     with open(path, "rb") as stream:
         content = stream.read(LARGEST_SETTINGS + 1)
     try:
-        return _settings(content)
+        return _settings(content, aliases=aliases)
     except MalformedError as error:
         raise UserError(f"{path}: cannot be used: {error}; {REMEDY}") from error
 
 
-def _settings(content: bytes) -> Any:
+def _settings(content: bytes, *, aliases: bool = False) -> Any:
     if len(content) > LARGEST_SETTINGS:
         raise MalformedError(f"its YAML has more than {LARGEST_SETTINGS} bytes")
     try:
-        return parse_tagged_yaml(content.decode("utf-8"))
+        return parse_tagged_yaml(content.decode("utf-8"), aliases=aliases)
     except UnicodeDecodeError as error:
         raise MalformedError("its YAML is not UTF-8") from error
 

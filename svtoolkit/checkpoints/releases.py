@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from svtoolkit.checkpoints import modelscope
 from svtoolkit.checkpoints.layout import check_fit
 from svtoolkit.checkpoints.released import DESCRIPTION, WEIGHTS, ModelDescription, read_description, read_released
+from svtoolkit.checkpoints.speechbrain import release as speechbrain
 from svtoolkit.checkpoints.wespeaker import release as wespeaker
 from svtoolkit.errors import UserError
 from svtoolkit.models import build_model
@@ -78,6 +79,7 @@ KINDS = (
     RUN,
     Kind("WeSpeaker", "avg_model.pt and config.yaml, or NAME.pt and NAME.yaml", wespeaker.find_weights, wespeaker.read),
     Kind("3D-Speaker", "configuration.json and the weights that it names", modelscope.find_weights, modelscope.read),
+    Kind("SpeechBrain", "hyperparams.yaml and embedding_model.ckpt", speechbrain.find_weights, speechbrain.read),
 )
 
 
@@ -155,9 +157,8 @@ def _read(release: Release, front_end: str | None) -> State:
 def _naming(release: Release, error: UserError) -> UserError:
     """The same error, beginning with a file of the release."""
     folder = release.weights.parent
-    return (
-        error if str(error).startswith((str(folder), str(folder.parent))) else UserError(f"{release.weights}: {error}")
-    )
+    above = tuple(map(str, (folder, *folder.parents[:2])))  # a checkpoint of a training is described two folders above
+    return error if str(error).startswith(above) else UserError(f"{release.weights}: {error}")
 
 
 def own_folder(path: str | Path) -> Path:

@@ -37,7 +37,7 @@ class _SpectrogramConfig(FeaturesConfig):
 
 @dataclass
 class SpeechBrain80Config(_SpectrogramConfig):
-    """SpeechBrain's Fbank and InputNormalization of its ECAPA-TDNN."""
+    """SpeechBrain's Fbank and InputNormalization of its ECAPA-TDNN and ResNet, with any number of bins."""
 
     backend: str = setting("sb80", BACKEND)
 

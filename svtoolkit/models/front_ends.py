@@ -48,7 +48,9 @@ FRONT_ENDS = Registry(
             {"backend": "torch", "window": "povey", "int16_scale": False},
             "3D-Speaker's and ModelScope's: povey window, samples in [-1, 1]",
         ),
-        "sb80": _spectrogram("speechbrain", SpeechBrain80Config, "SpeechBrain's ECAPA-TDNN and ResNet"),
+        "sb80": _spectrogram(
+            "speechbrain", SpeechBrain80Config, "SpeechBrain's ECAPA-TDNN and ResNet", free=("num_bins",)
+        ),
         "sb24": _spectrogram("speechbrain", SpeechBrain24Config, "SpeechBrain's x-vector"),
         "nemo80": _spectrogram("nemo", Nemo80Config, "NeMo's TitaNet"),
         "clova": _spectrogram(

@@ -227,9 +227,9 @@ NETWORKS = Registry(
             pool_map=True,
         ),
         # SpeechBrain, speechbrain/lobes/models; with features=sb80, the x-vector with sb24
-        "sb_ecapa_tdnn": _speechbrain("speechbrain_tdnn:SpeechBrainEcapaTdnn", "ECAPA-TDNN"),
-        "sb_xvector": _speechbrain("speechbrain_tdnn:SpeechBrainXVector", "x-vector"),
-        "sb_resnet": _speechbrain("speechbrain_resnet:SpeechBrainResNet", "ResNet", blocks=(3, 4, 6, 3)),
+        "sb_ecapa_tdnn": _speechbrain("speechbrain_tdnn:SpeechBrainEcapaTdnn", "ECAPA-TDNN", width=1024),
+        "sb_xvector": _speechbrain("speechbrain_tdnn:SpeechBrainXVector", "x-vector", width=512, pooled=1500),
+        "sb_resnet": _speechbrain("speechbrain_resnet:SpeechBrainResNet", "ResNet", width=128, blocks=(3, 4, 6, 3)),
         # Resemblyzer; with features=res40
         "ge2e_lstm": Row("svtoolkit.models.ge2e:GE2ENetwork", ModelConfig, {"hidden": 256, "layers": 3}, "GE2E LSTM"),
     },

@@ -10,8 +10,6 @@ from svtoolkit.models.ecapa_tdnn import SqueezeExcitation
 from svtoolkit.models.pooling import NormalisedAttentivePooling
 from svtoolkit.models.speaker_network import PooledNetwork
 
-WIDTH = 128
-"""Channels of the first stage as published."""
 FACTORS, STRIDES = (1, 1, 2, 2), (1, 2, 2, 2)
 """Of the four stages: channels to those of the first, stride of the first block."""
 EXCITED = 2
@@ -51,7 +49,8 @@ class SpeechBrainResNet(PooledNetwork):
     Args:
         num_bins, embedding_dim: as for ``build_model``.
         blocks: number of them a stage.
-        base_width: channels of the first stage; None: 128.
+        width: published channels of the first stage.
+        base_width: replaces the published width.
 
     Raises:
         ValueError: a width below 1.
@@ -63,10 +62,11 @@ class SpeechBrainResNet(PooledNetwork):
         num_bins: int,
         embedding_dim: int,
         blocks: tuple[int, int, int, int],
+        width: int,
         base_width: int | None = None,
     ) -> None:
         super().__init__()
-        width = WIDTH if base_width is None else base_width
+        width = width if base_width is None else base_width
         if width < 1:
             raise ValueError(f"base_width is {width}, expected a whole number of 1 or more")
         self.embedding_dim = embedding_dim

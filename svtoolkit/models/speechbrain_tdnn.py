@@ -15,11 +15,6 @@ from svtoolkit.models.pooling import ContextAttentivePooling, StatisticsPooling
 from svtoolkit.models.speaker_network import PooledNetwork
 from svtoolkit.models.xvector import CONTEXTS
 
-ECAPA_WIDTH, XVECTOR_WIDTH = 1024, 512
-"""Channels as published."""
-POOLED = 1500
-"""Channels of the map that an x-vector is made of."""
-
 
 class ReflectedUnit(nn.Module):
     """Convolution over time whose ends are reflected, an activation, BatchNorm, in this order.
@@ -95,15 +90,16 @@ class SpeechBrainEcapaTdnn(PooledNetwork):
 
     Args:
         num_bins, embedding_dim: as for ``build_model``.
-        base_width: channels of the blocks, a multiple of 8; None: 1024.
+        width: published channels of the blocks, a multiple of 8.
+        base_width: replaces the published width.
 
     Raises:
         ValueError: another width.
     """
 
-    def __init__(self, *, num_bins: int, embedding_dim: int, base_width: int | None = None) -> None:
+    def __init__(self, *, num_bins: int, embedding_dim: int, width: int, base_width: int | None = None) -> None:
         super().__init__()
-        width = ECAPA_WIDTH if base_width is None else base_width
+        width = width if base_width is None else base_width
         if width < 1 or width % SCALE:
             raise ValueError(f"base_width is {width}, expected a multiple of {SCALE}")
         aggregated = len(DILATIONS) * width
@@ -138,28 +134,32 @@ class SpeechBrainXVector(PooledNetwork):
 
     Args:
         num_bins, embedding_dim: as for ``build_model``.
-        base_width: channels of the first four layers; None: 512.
+        width: published channels of the first four layers.
+        pooled: channels of the fifth.
+        base_width: replaces the published width.
 
     Raises:
         ValueError: a width below 1.
     """
 
-    def __init__(self, *, num_bins: int, embedding_dim: int, base_width: int | None = None) -> None:
+    def __init__(
+        self, *, num_bins: int, embedding_dim: int, width: int, pooled: int, base_width: int | None = None
+    ) -> None:
         super().__init__()
-        width = XVECTOR_WIDTH if base_width is None else base_width
+        width = width if base_width is None else base_width
         if width < 1:
             raise ValueError(f"base_width is {width}, expected a whole number of 1 or more")
         self.embedding_dim = embedding_dim
-        sizes = [num_bins, *[width] * (len(CONTEXTS) - 1), POOLED]
+        sizes = [num_bins, *[width] * (len(CONTEXTS) - 1), pooled]
         self.stages = nn.ModuleList(
             ReflectedUnit(sizes[index], sizes[index + 1], *context, F.leaky_relu)
             for index, context in enumerate(CONTEXTS)
         )
         self.pooling = StatisticsPooling(0.0, after_root=1e-5)
-        self.embedding = nn.Linear(2 * POOLED, embedding_dim)
+        self.embedding = nn.Linear(2 * pooled, embedding_dim)
 
     def feature_map(self, frames: Tensor) -> Tensor:
-        """(batch, frames, bins) -> (batch, 1500, frames).
+        """(batch, frames, bins) -> (batch, pooled, frames).
 
         Raises:
             UserError: fewer than 4 frames.

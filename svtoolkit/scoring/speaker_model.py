@@ -180,7 +180,7 @@ def load_model(
     resample: bool = False,
     front_end: str | None = None,
 ) -> SpeakerModel:
-    """Load a released model, ours or one of WeSpeaker's or 3D-Speaker's; nothing in it is executed.
+    """Load a released model, ours or another toolkit's; nothing in it is executed.
 
     Args:
         folder: as written by ``svt average``, the exp_dir of a run, or a folder as the other toolkits release it.

@@ -140,7 +140,7 @@ def test_statistics_are_those_of_the_crop():
     ("name", "key", "value", "fixed"),
     [
         ("sb80", "window", "povey", "'hamming'"),
-        ("sb80", "num_bins", 24, "80"),
+        ("sb24", "num_bins", 80, "24"),
         ("nemo80", "remove_mean", False, "True"),
         ("clova", "int16_scale", True, "False"),
         ("redim_tf", "frame_shift_ms", 12.5, "10.0"),
