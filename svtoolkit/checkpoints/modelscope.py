@@ -33,10 +33,11 @@ NETWORKS = {
     "fuse34.": ("eres2netv2", "eres2netv2_w24s4ep4"),
     "fuse_mode1234.": ("eres2net34_base", "eres2net34_large", "eres2net34_aug"),
     "seg_1.": ("res2net34_base", "res2net34_large"),
+    "asp_bn.": ("sb_ecapa_tdnn",),
 }
 """What names begin with in a family alone, or in none of those before it -> its networks."""
 
-EMBEDDINGS = ("seg_2.weight", "seg_1.weight", "xvector.dense.linear.weight")
+EMBEDDINGS = ("seg_2.weight", "seg_1.weight", "xvector.dense.linear.weight", "fc.conv.weight")
 """Weights of the last layer, the first that is there."""
 
 SIZES = ("emb_size", "embed_dim", "embedding_size")
@@ -109,7 +110,8 @@ def _network_of(theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor], num_bi
     shapes = {name: tensor.shape for name, tensor in ours.items()}
     for name in candidates:
         found: dict[str, Any] = {"name": name, "num_bins": num_bins, "embedding_dim": len(last)}
-        found["pooling_eps"] = 0.0 if name == "campplus" else 1e-8
+        if name != "sb_ecapa_tdnn":
+            found["pooling_eps"] = 0.0 if name == "campplus" else 1e-8
         if "seg_2.weight" in theirs:
             found["embedding_layers"] = 2
         with torch.device("meta"):

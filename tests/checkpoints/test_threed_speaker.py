@@ -24,6 +24,7 @@ SMALL = {
     "res2net34_base": ("res2net.Res2Net", "Res2Net", {**SHORT, "m_channels": 4}, {"pooling_eps": 1e-8}),
     "eres2net34_base": ("eres2net.ERes2Net", "ERes2Net", {**SHORT, "m_channels": 4}, {"pooling_eps": 1e-8}),
     "eres2netv2": ("eres2net.ERes2NetV2", "ERes2NetV2", {**SHORT, "m_channels": 8, "baseWidth": 32}, {}),
+    "sb_ecapa_tdnn": ("ecapa_tdnn.ECAPA_TDNN", "ECAPA_TDNN", {"channels": [16, 16, 16, 16, 48]}, {}),
 }
 """Our name -> their module, constructor and arguments for the narrow network of ours, and our settings."""
 
@@ -40,6 +41,7 @@ PUBLISHED = {
         192,
         53.514,
     ),
+    "sb_ecapa_tdnn": ("ecapa_tdnn.ECAPA_TDNN", "ECAPA_TDNN", {"channels": [1024] * 4 + [3072]}, 192, 20.768),
 }
 """Our name -> their module, constructor and arguments, embedding_dim, millions of parameters."""
 
@@ -47,7 +49,8 @@ PUBLISHED = {
 def theirs_of(module: str, constructor: str, num_bins: int, embedding_dim: int, arguments: dict) -> nn.Module:
     pytest.importorskip("speakerlab", reason="3D-Speaker is not installed: scripts/setup.sh --extras dev")
     found = importlib.import_module(f"speakerlab.models.{module}")
-    return getattr(found, constructor)(feat_dim=num_bins, embedding_size=embedding_dim, **arguments)
+    sizes = ("input_size", "lin_neurons") if constructor == "ECAPA_TDNN" else ("feat_dim", "embedding_size")
+    return getattr(found, constructor)(**dict(zip(sizes, (num_bins, embedding_dim), strict=True)), **arguments)
 
 
 @pytest.fixture(params=SMALL)
