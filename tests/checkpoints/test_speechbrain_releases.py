@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import pytest
 import torch
 from foreign_networks import randomise
+from hostile_files import HOSTILE_YAML
 from speechbrain_original import as_published, original
 
 from svtoolkit import load_model
@@ -343,6 +345,32 @@ def test_mistakes_in_hyperparams(ecapa, before, after, found):
 def test_hyperparams_that_are_no_mapping(ecapa, content):
     (ecapa / "hyperparams.yaml").write_text(content)
     assert "hyperparams.yaml: holds no mapping, expected the hyperparams.yaml of a speaker" in refusal(ecapa)
+
+
+@pytest.mark.parametrize("name", HOSTILE_YAML)
+def test_hostile_hyperparams_are_refused(ecapa, name):
+    (ecapa / "hyperparams.yaml").write_bytes(HOSTILE_YAML[name])
+    assert refusal(ecapa).startswith(f"{ecapa / 'hyperparams.yaml'}: ")
+
+
+class _Runs:
+    def __init__(self, witness) -> None:
+        self.witness = witness
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.witness),)
+
+
+def test_nothing_in_one_is_run(ecapa, tmp_path):
+    witness, file = tmp_path / "was_run", ecapa / "hyperparams.yaml"
+    file.write_text(
+        f"{ECAPA}\nfirst: !apply:os.mkdir ['{witness}']\nsecond: !!python/object/apply:os.mkdir ['{witness}']\n"
+        f"third: !include:{witness}\n"
+    )
+    read_release(ecapa)
+    torch.save({"blocks.0.conv.conv.weight": torch.zeros(1), "more": _Runs(witness)}, ecapa / "embedding_model.ckpt")
+    assert "mkdir', which is no part of weights and would be run by another reader" in refusal(ecapa)
+    assert not witness.exists()
 
 
 def test_a_run_is_initialised_from_one(ecapa, tmp_path):

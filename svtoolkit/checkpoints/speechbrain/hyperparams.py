@@ -15,7 +15,7 @@ from svtoolkit.config.front_ends import SpeechBrain24Config, SpeechBrain80Config
 from svtoolkit.errors import UserError
 from svtoolkit.models.registry import NETWORKS as OURS
 from svtoolkit.registry import nearest
-from svtoolkit.system.plain_data import Tagged
+from svtoolkit.system.plain_data import DEEPEST, Tagged
 
 REFERENCES = ("!ref", "!copy")
 SHOWN = 80
@@ -216,15 +216,15 @@ def _resolved(content: Mapping[str, Any], key: str, value: Any) -> Any:
 
 
 def _followed(content: Mapping[str, Any], key: str, value: Any) -> Any:
-    seen: list[str] = []
+    steps = 0
     while isinstance(value, Tagged) and value.tag in REFERENCES:
         plain = re.fullmatch(r"\s*<(\w+)>\s*", value.value) if isinstance(value.value, str) else None
         if plain is None:
             raise UserError(f"{key} is {_shown(value)}, which is not computed here; write its value in its place")
-        if plain[1] in seen or plain[1] not in content:
-            reason = "refers to itself" if plain[1] in seen else "is not in the file"
+        if steps == DEEPEST or plain[1] not in content:
+            reason = "refers to itself" if steps == DEEPEST else "is not in the file"
             raise UserError(f"{key} is {_shown(value)}, but {plain[1]} {reason}; write its value in its place")
-        seen.append(plain[1])
+        steps += 1
         value = content[plain[1]]
     return Tagged(value.tag, "") if isinstance(value, Tagged) and not value.value else value
 
