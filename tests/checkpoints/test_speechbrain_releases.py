@@ -347,6 +347,12 @@ def test_hyperparams_that_are_no_mapping(ecapa, content):
     assert "hyperparams.yaml: holds no mapping, expected the hyperparams.yaml of a speaker" in refusal(ecapa)
 
 
+def test_a_link_that_was_copied_as_text(ecapa):
+    link = f"C:/Users/me/.cache/huggingface/hub/models--speechbrain--x/snapshots/{'0f99f2d0' * 5}/hyperparams.yaml"
+    (ecapa / "hyperparams.yaml").write_text(link)
+    assert f"{link}, as a link that was copied as text; copy that file in its place" in refusal(ecapa)
+
+
 @pytest.mark.parametrize("name", HOSTILE_YAML)
 def test_hostile_hyperparams_are_refused(ecapa, name):
     (ecapa / "hyperparams.yaml").write_bytes(HOSTILE_YAML[name])

@@ -123,6 +123,9 @@ def read_hyperparams(content: Any) -> tuple[dict[str, Any], FeaturesConfig, str]
     Raises:
         UserError: a class, an argument or a value that is not known here; names the key.
     """
+    if isinstance(content, str) and "/" in content:
+        link = " ".join(content.split())[:300]
+        raise UserError(f"holds the path {link}, as a link that was copied as text; copy that file in its place")
     if not isinstance(content, Mapping):
         raise UserError("holds no mapping, expected the hyperparams.yaml of a speaker model of SpeechBrain")
     theirs, given = _instance(content, "embedding_model", NETWORKS)
