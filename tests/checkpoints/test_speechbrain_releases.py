@@ -13,9 +13,11 @@ from speechbrain_original import as_published, original
 
 from svtoolkit import load_model
 from svtoolkit.checkpoints.releases import find_release, read_release
+from svtoolkit.checkpoints.speechbrain.hyperparams import read_hyperparams
 from svtoolkit.cli import main
 from svtoolkit.config.front_ends import SpeechBrain24Config, SpeechBrain80Config
 from svtoolkit.errors import UserError
+from svtoolkit.system.plain_data import parse_tagged_yaml
 
 torch.set_num_threads(1)
 
@@ -228,6 +230,21 @@ def test_what_it_does_not_need_may_be_missing_or_otherwise(ecapa, tmp_path, caps
     ours = read_release(tmp_path / "ours")
     assert all(torch.equal(tensor, whole[name]) for name, tensor in ours[0].state_dict().items())
     assert ours[1].features == SpeechBrain80Config()
+
+
+@pytest.mark.parametrize(
+    ("name", "small", "published", "found"),
+    [
+        ("ecapa", "[16, 16, 16, 16, 48]", "[1024, 1024, 1024, 1024, 3072]", ("sb_ecapa_tdnn", 80, 32)),
+        ("xvect", "[16, 16, 16, 16, 1500]", "[512, 512, 512, 512, 1500]", ("sb_xvector", 24, 24)),
+        ("resnet", "[8, 8, 16, 16]", "[128, 128, 256, 256]", ("sb_resnet", 80, 16)),
+    ],
+)
+def test_the_published_widths_are_ours(name, small, published, found):
+    assert small in RELEASES[name][0]
+    words = RELEASES[name][0].replace(small, published)
+    model, _, _ = read_hyperparams(parse_tagged_yaml(words, aliases=True))
+    assert model == {**dict(zip(("name", "num_bins", "embedding_dim"), found, strict=True)), "base_width": None}
 
 
 def test_other_sizes_and_other_bins(tmp_path):
