@@ -42,7 +42,9 @@ class AverageConfig:
 class ConvertModelConfig:
     """`svt convert-model`: a released model of another toolkit as ours, or one of ours as WeSpeaker's."""
 
-    model: str = setting(REQUIRED, "released model, ours or another toolkit's (docs/released_models.md)")
+    model: str = setting(
+        REQUIRED, "released model, ours or another toolkit's, or hf://org/name (docs/released_models.md)"
+    )
     out: str = setting(REQUIRED, "folder to make")
     format: str = setting(
         "svtoolkit", "svtoolkit (model.safetensors + model.yaml) or wespeaker (avg_model.pt + config.yaml)"
