@@ -181,8 +181,8 @@ def import_hub(wanted_by: str) -> ModuleType:
 
 def failures(hub: ModuleType) -> tuple[type[Exception], ...]:
     """What the calls of huggingface_hub raise: errors of its HTTP client, which is another in each of its versions, of
-    files, and of names that it does not take."""
-    return (*hub.errors.HfHubHTTPError.__bases__, OSError, ValueError)
+    files, of threads that upload, and of names that it does not take."""
+    return (*hub.errors.HfHubHTTPError.__bases__, OSError, RuntimeError, ValueError)
 
 
 def is_out_of_reach(hub: ModuleType, error: Exception) -> bool:
@@ -202,8 +202,15 @@ def in_short(hub: ModuleType, error: Exception) -> str:
     return f"{endpoint} cannot be reached ({type(error).__name__})"
 
 
-def explained(hub: ModuleType, address: Address, error: Exception) -> UserError:
-    """What failed in a sentence: nothing of the request is in it."""
+def explained(hub: ModuleType, address: Address, error: Exception, *, lost: str | None = None) -> UserError:
+    """What failed in a sentence: nothing of the request is in it.
+
+    Args:
+        hub: the package.
+        address: what was asked for.
+        error: what it raised.
+        lost: what this means; None: a model cannot be fetched.
+    """
     errors, place = hub.errors, f"{hub.constants.ENDPOINT}/{address.repository}"
     while isinstance(error, errors.LocalEntryNotFoundError | RuntimeError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
@@ -228,12 +235,15 @@ def explained(hub: ModuleType, address: Address, error: Exception) -> UserError:
         )
     if is_out_of_reach(hub, error) and not (isinstance(error, OSError) and error.errno and error.filename):
         remedy = "unset it" if isinstance(error, errors.OfflineModeIsEnabled) else "try again, or set HF_ENDPOINT"
+        if lost is not None:
+            return UserError(f"{address}: {in_short(hub, error)}: {lost}; {remedy}")
         return UserError(
             f"{address}: {in_short(hub, error)}, and {hub.constants.HF_HUB_CACHE} does not hold all of it; {remedy}, "
             "or copy the files here and give their folder"
         )
     reason = f"status {status}" if status else " ".join(str(error).split())[:200] or type(error).__name__
-    return UserError(f"{address}: huggingface_hub failed ({reason}); see {place}, or give a folder of your own")
+    remedy = f"see {place}" + (", or give a folder of your own" if lost is None else "")
+    return UserError(f"{address}: huggingface_hub failed ({reason}){f': {lost}' if lost else ''}; {remedy}")
 
 
 def _bars(hub: ModuleType, *, shown: bool) -> type[Any]:

@@ -57,6 +57,23 @@ class ConvertModelConfig:
 
 
 @dataclass
+class PublishConfig:
+    """`svt publish`: a released model of ours as a repository of the Hugging Face Hub, with a card, in one commit."""
+
+    model: str = setting(REQUIRED, "released model of ours, as svt average or svt convert-model write it")
+    repo: str = setting(REQUIRED, "org/name of the repository, which is made where there is none")
+    results: list[str] = setting([], "files of svt evaluate of this model, whose error rates the card shows")
+    license: str | None = setting(None, "as the hub writes it: apache-2.0, cc-by-4.0, ...; null: none is stated")
+    card: str | None = setting(None, "file that becomes README.md as it is; null: the card is written")
+    out: str | None = setting(None, "folder to make of what would be published, to look at; nothing is uploaded then")
+    private: bool | None = setting(
+        None, "true: only those whom its owner lets may read it; false: all; null: as it is, or as the hub makes it"
+    )
+    revision: str | None = setting(None, "branch that gets the commit, made from the main one; null: the main branch")
+    message: str | None = setting(None, "message of the commit; null: what the network is")
+
+
+@dataclass
 class MemoryPredictionConfig:
     """`svt memory`: what a training step needs, by what it is for; predicted on fake tensors in a few seconds."""
 
@@ -161,6 +178,12 @@ COMMANDS: dict[str, Command] = {
         "a released model of another toolkit as ours, or ours as WeSpeaker's",
         (),
         "model=voxceleb_resnet34_LM out=exp/voxceleb_resnet34_LM",
+    ),
+    "publish": Command(
+        PublishConfig,
+        "a released model of ours on the Hugging Face Hub, with a card",
+        (),
+        "model=exp/r34/model repo=me/resnet34 license=cc-by-4.0",
     ),
     "embed": Command(
         EmbedConfig, "extract embeddings of whole utterances", (), "model=exp/r34/model data=data/eval out=exp/r34/eval"

@@ -19,7 +19,7 @@ def test_commands_say_the_commit(hub, model, tmp_path, eval_data, capsys, undraw
     commit = hub.add("me/tiny", model)
     wav = str(next((eval_data / "wav").rglob("*.wav")))
     assert main(["verify", TINY, wav, wav, "min_voice=0"]) == 3
-    assert main(["embed", f"model={TINY}", f"data={eval_data}", f"out={tmp_path / 'eval'}", "threads=1"]) == 0
+    assert main(["embed", "--model", f"{TINY}@main", f"data={eval_data}", f"out={tmp_path / 'eval'}", "threads=1"]) == 0
     record = yaml.safe_load((tmp_path / "eval.yaml").read_text())
     assert record["model"] == f"{TINY}@{commit}"
     words = [f"trials={eval_data / 'trials'}", f"embeddings={tmp_path / 'eval.scp'}", f"out={tmp_path / 'scores'}"]
