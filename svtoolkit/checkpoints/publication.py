@@ -43,10 +43,14 @@ def publish(
             the repository is there and not as private as asked.
     """
     hub = import_hub(f"hf://{address.repository}")
+    talk = hub.utils.logging.get_verbosity()
+    hub.utils.logging.set_verbosity_error()  # that nothing has changed is said by who publishes
     try:
         return _publish(hub, address, files, message, private)
     except failures(hub) as error:
         raise explained(hub, address, error, lost=LOST) from error
+    finally:
+        hub.utils.logging.set_verbosity(talk)
 
 
 def _publish(

@@ -17,6 +17,7 @@ import svtoolkit
 from svtoolkit.checkpoints.hub import complete, name_of, origin_of
 from svtoolkit.checkpoints.released import read_released
 from svtoolkit.checkpoints.releases import KINDS, find_release, folder_of, own_folder, pinned, read_release
+from svtoolkit.checkpoints.wespeaker import release as wespeaker
 from svtoolkit.errors import UserError
 
 TINY = "hf://me/tiny"
@@ -76,13 +77,11 @@ def test_of_another_toolkit_its_own_files_alone_are_fetched(hub, tmp_path, wespe
     assert model.description.training["source"].startswith("hf://Wespeaker/wespeaker-voxceleb-xvec@")
 
 
-def test_the_name_of_a_repository_tells_the_features_as_that_of_a_folder_does(hub, tmp_path, wespeaker):
-    network = wespeaker("models.tdnn").XVEC(feat_dim=80, embed_dim=64)
-    torch.save(network.state_dict(), tmp_path / "avg_model.pt")
-    arguments = {"feat_dim": 80, "embed_dim": 64, "pooling_func": "TSTP"}
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"model": "XVEC", "model_args": arguments}))
-    hub.add("me/campplus-cn-common-200k", tmp_path)
-    assert read_release("hf://me/campplus-cn-common-200k")[1].features.backend == "kaldi_3d"
+def test_the_name_of_a_repository_tells_the_features_as_that_of_a_folder_does():
+    snapshot = Path("models--me--campplus-cn-common-200k", "snapshots", "0" * 40, "avg_model.pt")
+    model = {"name": "campplus", "embedding_dim": 192}
+    assert wespeaker._front_end(model, None, snapshot) == "kaldi_3d"
+    assert wespeaker._front_end(model, None, Path("campplus_cn_common_200k", "avg_model.pt")) == "kaldi_3d"
 
 
 def test_what_cannot_be_had_is_one_sentence_that_says_what_to_do(hub, tiny, monkeypatch):

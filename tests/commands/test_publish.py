@@ -58,7 +58,9 @@ def test_twice_is_once(logged_in, model, capsys):
     assert publish(model) == 0
     assert logged_in.repositories[REPO].refs["main"] == commit
     assert len(logged_in.repositories[REPO].messages) == 1
-    assert "holds the same already, so that there is no new commit" in capsys.readouterr().out
+    captured = capsys.readouterr()
+    assert "holds the same already, so that there is no new commit" in captured.out
+    assert "No files have been modified" not in captured.out + captured.err
 
 
 def test_a_branch_and_a_private_repository(logged_in, model, capsys):
