@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from svtoolkit.errors import UserError
+from svtoolkit.errors import UserError, hide_credentials
 
 log = logging.getLogger(__name__)
 
@@ -196,7 +196,7 @@ def in_short(hub: ModuleType, error: Exception) -> str:
     """Why the hub was not reached."""
     if isinstance(error, hub.errors.OfflineModeIsEnabled):
         return "HF_HUB_OFFLINE is set"
-    endpoint = hub.constants.ENDPOINT
+    endpoint = hide_credentials(hub.constants.ENDPOINT)
     if isinstance(error, hub.errors.HfHubHTTPError):
         return f"{endpoint} answers with status {_status(error)}"
     return f"{endpoint} cannot be reached ({type(error).__name__})"

@@ -206,10 +206,7 @@ def pinned(path: str | Path) -> str:
 
 def folder_of(path: str | Path) -> Path:
     """Where the files of a release lie: at a path itself, or in the cache of the hub."""
-    if not hub.is_address(path):
-        return Path(path)
-    release = require_release(path)
-    return release.weights.parent.parent if release.kind is RUN else release.weights.parent
+    return require_release(path).weights.parent if hub.is_address(path) else Path(path)
 
 
 def _read(release: Release, front_end: str | None) -> State:

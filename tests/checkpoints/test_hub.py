@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from foreign_networks import randomise
 from hub_material import TOKEN
 
 import svtoolkit
+from svtoolkit import composition
 from svtoolkit.checkpoints.hub import complete, name_of, origin_of
 from svtoolkit.checkpoints.released import read_released
 from svtoolkit.checkpoints.releases import KINDS, find_release, folder_of, own_folder, pinned, read_release
@@ -158,6 +160,24 @@ def test_sets_of_files():
 
 def test_every_kind_says_what_of_a_repository_is_fetched():
     assert [kind.name for kind in KINDS if not kind.on_hub] == []
+
+
+def test_a_run_on_the_hub_is_its_model(hub, tiny, tmp_path):
+    shutil.copytree(tiny, tmp_path / "exp" / "model")
+    commit = hub.add("me/run", tmp_path / "exp", **{"config.yaml": b"model: {}", "checkpoints/epoch-1.pt": b"large"})
+    assert read_release("hf://me/run")[1].training == {"source": f"hf://me/run@{commit}"}
+    assert sorted(hub.fetched()) == ["model.safetensors", "model.yaml"]
+    config = composition.load("train", ["init_from=hf://me/run", "data.train=unread", "exp_dir=unwritten"])
+    assert (config.model.name, config.model.base_width, config.features.num_bins) == ("resnet10", 4, 24)
+
+
+def test_no_credentials_are_said(hub, tiny, monkeypatch, caplog):
+    hub.add("me/tiny", tiny)
+    read_release(TINY)
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://anna:secret@127.0.0.1:9")
+    read_release(TINY)
+    assert "http://***@127.0.0.1:9 cannot be reached" in caplog.text
+    assert "secret" not in caplog.text + refusal("hf://me/none")
 
 
 def test_what_the_cache_says_of_a_path():
