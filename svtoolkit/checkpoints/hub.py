@@ -30,6 +30,8 @@ _COMMIT = re.compile("[0-9a-f]{40}")
 _SNAPSHOT = re.compile(rf"models--({_WORD})--({_WORD})/snapshots/([0-9a-f]{{40}})(?:/|$)", re.ASCII)
 """Where a file of a repository lies in the cache."""
 
+FETCH_YOURSELF = "download the files yourself and give their folder"
+
 PASSING = (429, 500, 502, 503, 504)
 """Answers of a hub that is there, and may give another one later."""
 
@@ -160,8 +162,12 @@ def fetch(listing: Listing, files: Sequence[str]) -> Path:
         raise explained(hub, address, error) from error
 
 
-def import_hub(wanted_by: str) -> ModuleType:
+def import_hub(wanted_by: str, *, otherwise: str = FETCH_YOURSELF) -> ModuleType:
     """The package huggingface_hub.
+
+    Args:
+        wanted_by: what the message begins with.
+        otherwise: what can be done without the package.
 
     Raises:
         UserError: it is not installed.
@@ -173,8 +179,7 @@ def import_hub(wanted_by: str) -> ModuleType:
         import huggingface_hub.utils
     except ImportError as error:
         raise UserError(
-            f"{wanted_by}: needs a package that is not installed: `pip install huggingface_hub`, or download the "
-            "files yourself and give their folder"
+            f"{wanted_by}: needs a package that is not installed: `pip install huggingface_hub`, or {otherwise}"
         ) from error
     return huggingface_hub
 

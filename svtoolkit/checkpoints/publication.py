@@ -42,7 +42,7 @@ def publish(
         UserError: huggingface_hub is missing, the token does not do, the hub is out of reach or refuses the files, or
             the repository is there and not as private as asked.
     """
-    hub = import_hub(f"hf://{address.repository}")
+    hub = import_hub(f"hf://{address.repository}", otherwise="write the files with out=DIR and upload these")
     talk = hub.utils.logging.get_verbosity()
     hub.utils.logging.set_verbosity_error()  # that nothing has changed is said by who publishes
     try:

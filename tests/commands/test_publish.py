@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,10 +75,12 @@ def test_a_branch_and_a_private_repository(logged_in, model, capsys):
     )
 
 
-def test_the_card_says_what_is_known_and_nothing_else(model, result, tmp_path, capsys):
-    """Without huggingface_hub being asked for anything, in a folder that is a release itself."""
+def test_the_card_says_what_is_known_and_nothing_else(model, result, tmp_path, capsys, monkeypatch):
+    """In a folder that is a release itself, and without huggingface_hub."""
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert publish(model, f"results=[{result}]", "license=apache-2.0", f"out={tmp_path / 'look'}") == 0
     assert "nothing was uploaded" in capsys.readouterr().out
+    words = [f"model={model}", f"repo={REPO}"]
     _, head, body = (tmp_path / "look" / "README.md").read_text().split("---\n", 2)
     found = json.loads(result.read_text())
     metadata = yaml.safe_load(head)
@@ -100,6 +103,7 @@ def test_the_card_says_what_is_known_and_nothing_else(model, result, tmp_path, c
     ):
         assert line in body, line
     assert svtoolkit.load_model(tmp_path / "look").description.model == read_description(model).model
+    assert "`pip install huggingface_hub`, or write the files with out=DIR" in said(capsys, "publish", *words)
     assert publish(model, f"card={tmp_path / 'look' / 'README.md'}", f"out={tmp_path / 'again'}") == 0
     assert (tmp_path / "again" / "README.md").read_bytes() == (tmp_path / "look" / "README.md").read_bytes()
 
