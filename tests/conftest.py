@@ -19,6 +19,7 @@ from speech_material import speech
 
 if TYPE_CHECKING:
     import numpy as np
+    from hub_material import Hub
     from remote_material import Server
 
     from svtoolkit.corpora.synthetic.espeak import Synthesiser
@@ -181,6 +182,16 @@ def server() -> Iterator[Server]:
         running.closing.set()
         running.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """An empty stand-in of the hub, and an empty cache."""
+    from hub_material import point_at, running_hub
+
+    with running_hub() as running:
+        point_at(running, tmp_path / "cache", monkeypatch)
+        yield running
 
 
 @pytest.fixture

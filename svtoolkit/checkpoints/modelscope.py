@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from svtoolkit.checkpoints.foreign_file import read_weights
+from svtoolkit.checkpoints.hub import name_of
 from svtoolkit.checkpoints.layout import list_names
 from svtoolkit.checkpoints.released import ModelDescription
 from svtoolkit.checkpoints.threed_speaker import from_3d_speaker
@@ -94,7 +95,7 @@ def read(weights: Path, _front_end: str | None) -> tuple[dict[str, Tensor], Mode
     description = ModelDescription(
         model=complete_model(found),
         features=features,
-        training={"toolkit": "3D-Speaker", "release": weights.absolute().parent.name, "weights": weights.name},
+        training={"toolkit": "3D-Speaker", "release": name_of(weights.absolute().parent), "weights": weights.name},
         verification=_verification(file, model),
     )
     return ours, description

@@ -73,11 +73,16 @@ def write_released(folder: str | Path, weights: Mapping[str, Tensor], descriptio
 
 
 def write_description(folder: str | Path, description: ModelDescription) -> None:
+    with atomic_write(Path(folder) / DESCRIPTION) as stream:
+        write_yaml(content_of(description), stream)
+
+
+def content_of(description: ModelDescription) -> dict[str, Any]:
+    """What model.yaml holds."""
     content = {"format": FORMAT, **asdict(description)}
     if description.weights_sha256 is None:
         del content["weights_sha256"]
-    with atomic_write(Path(folder) / DESCRIPTION) as stream:
-        write_yaml(content, stream)
+    return content
 
 
 def read_description(folder: str | Path) -> ModelDescription:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime
 import logging
 import platform
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from svtoolkit import __version__
-from svtoolkit.checkpoints.releases import read_release
+from svtoolkit.checkpoints.releases import folder_of, pinned, read_release
 from svtoolkit.config import ReportConfig
 from svtoolkit.errors import UserError, hide_credentials
 from svtoolkit.reporting.report import write_report
@@ -32,6 +33,8 @@ EVALUATED_HERE = ("resamples", "confidence", "seed")
 
 def run(config: ReportConfig, command_line: str) -> int:
     """Gather results, scores, history and facts, and write the report."""
+    if config.model is not None:
+        config = replace(config, model=pinned(config.model))
     results = _results(config)
     name_systems(results, config.names)
     history, config_text = [], ""
@@ -50,7 +53,7 @@ def run(config: ReportConfig, command_line: str) -> int:
     drawn = {key: getattr(config, key) for key in EVALUATED_HERE}
     comparisons, notes = compare_in_groups(systems, Request(config.compare, config.utt2spk, **drawn))
     facts = _facts(config, results)
-    commands = commands_behind(results, exp_dir=config.exp_dir, model=config.model)
+    commands = commands_behind(results, exp_dir=config.exp_dir, model=config.model, locate=_locate)
     page = write_report(
         Path(config.out),
         results=results,
@@ -133,6 +136,15 @@ def _network(folder: str, *, strict: bool = False) -> dict[str, Any]:
         "epochs averaged": description.training.get("epochs_averaged"),
         "training data": description.training.get("data"),
     }
+
+
+def _locate(model: str) -> Path:
+    """The folder of a model; of the hub's that cannot be had, one that is not there."""
+    try:
+        return folder_of(model)
+    except UserError as error:
+        log.warning("%s", error)
+        return Path(model)
 
 
 def _size_of(folder: Path) -> dict[str, int]:

@@ -7,6 +7,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from svtoolkit.checkpoints.hub import is_address
 from svtoolkit.composition.catalogue import Catalogue, Layer
 from svtoolkit.errors import UserError
 from svtoolkit.system.plain_data import MalformedError, read_yaml
@@ -22,12 +23,16 @@ def settings_of(init_from: str, catalogue: Catalogue, given: set[str]) -> Layer:
     """What a run or a released model says of the groups model and features; nothing where there is none yet.
 
     Args:
-        init_from: exp_dir of a run, or a released model of any toolkit.
+        init_from: exp_dir of a run, a released model of any toolkit, or its address on the hub.
         given: groups that the command line chooses, for which the model there does not count.
 
     Raises:
-        UserError: its description cannot be read, or names a network that there is not.
+        UserError: its description cannot be read or fetched, or names a network that there is not.
     """
+    if is_address(init_from):
+        from svtoolkit.checkpoints.releases import folder_of  # torch, for such a release alone
+
+        init_from = str(folder_of(init_from))
     file = next((path for path in (Path(init_from) / name for name in DESCRIPTIONS) if is_regular(path)), None)
     content = {} if file is None else _read(file)
     if Path(init_from).exists() and not isinstance(content.get("model"), dict):

@@ -12,7 +12,9 @@ from svtoolkit.config.setting import REQUIRED, setting
 class EmbedConfig:
     """`svt embed`: embeddings of whole utterances as Kaldi ark/scp."""
 
-    model: str = setting(REQUIRED, "released model, ours or another toolkit's (docs/released_models.md)")
+    model: str = setting(
+        REQUIRED, "released model, ours or another toolkit's, or hf://org/name (docs/released_models.md)"
+    )
     data: str = setting(REQUIRED, "Kaldi data directory")
     out: str = setting(
         REQUIRED, "writes <out>.ark, <out>.scp and, with settings and failures, <out>.yaml; resumed from <out>.parts"
@@ -120,14 +122,16 @@ class ReportConfig:
     seed: int = setting(0, "of the bootstrap's random numbers")
     out: str = setting(REQUIRED, "folder of the report")
     exp_dir: str | None = setting(None, "run whose learning curves, training data and configuration are shown")
-    model: str | None = setting(None, "released model whose facts are shown; null: that of the embeddings")
+    model: str | None = setting(
+        None, "released model, or hf://org/name, whose facts are shown; null: that of the embeddings"
+    )
 
 
 @dataclass
 class VerifyConfig:
     """`svt verify`: score and decision; exit status 0 same speaker, 2 different speakers, 3 no threshold, 1 error."""
 
-    model: str = setting(REQUIRED, "released model")
+    model: str = setting(REQUIRED, "released model, or hf://org/name")
     enrol: list[str] = setting([], "audio file of a known speaker; of several the embeddings are averaged")
     test: str | None = setting(None, "audio file to compare with")
     pairs: str | None = setting(None, "file of lines `enrol test`, in place of both; exit status 0: all were compared")
@@ -143,7 +147,7 @@ class VerifyConfig:
 class CalibrateConfig:
     """`svt calibrate`: a threshold from recordings of one's own speakers, stored in the released model."""
 
-    model: str = setting(REQUIRED, "released model that gets the threshold")
+    model: str = setting(REQUIRED, "released model that gets the threshold; with store=false hf://org/name, too")
     data: str = setting(REQUIRED, "Kaldi data directory of 5 speakers or more, each with 2 recordings or more")
     fa_rate: float = setting(0.01, "share of pairs of different speakers that may be accepted")
     store: bool = setting(True, "write the threshold into the model; false: say it only")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import logging
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,11 @@ def append_command(path: str | Path, command: str) -> None:
 
 
 def commands_behind(
-    results: Sequence[Mapping[str, Any]], *, exp_dir: str | Path | None = None, model: str | Path | None = None
+    results: Sequence[Mapping[str, Any]],
+    *,
+    exp_dir: str | Path | None = None,
+    model: str | Path | None = None,
+    locate: Callable[[str], Path] = Path,
 ) -> list[str]:
     """The commands that led to some results, in the order to run them: data, training, models, embeddings, scores.
 
@@ -68,6 +72,7 @@ def commands_behind(
         results: as `svt evaluate` writes them.
         exp_dir: folder of the training run.
         model: the released model.
+        locate: the folder of a released model by what it is called in a record.
 
     Returns:
         the command lines, each once; relative paths are those of the folder they were run in. The log names
@@ -77,7 +82,7 @@ def commands_behind(
     scp_files = [_text(record, key) for record in scores.values() for key in ("embeddings", "cohort")]
     embeddings = _records(Path(scp).with_suffix(".yaml") for scp in scp_files if Path(scp).name)
     models = [model, *(_text(record, "model") for record in embeddings.values())]
-    descriptions = _records(Path(folder) / "model.yaml" for folder in models if folder)
+    descriptions = _records(locate(str(folder)) / "model.yaml" for folder in dict.fromkeys(models) if folder)
     of_models = {path: _mapping(record, "training") for path, record in descriptions.items()}
     folders = [_text(record, "data") for record in embeddings.values()]
     training: list[str] = []

@@ -183,7 +183,8 @@ def load_model(
     """Load a released model, ours or another toolkit's; nothing in it is executed.
 
     Args:
-        folder: as written by ``svt average``, the exp_dir of a run, or a folder as the other toolkits release it.
+        folder: as written by ``svt average``, the exp_dir of a run, a folder as the other toolkits release it, or
+            hf://org/name[@revision] of the Hugging Face Hub.
         device: auto, cpu, cuda or mps.
         precision: fp32, bf16 or fp16 (autocast).
         channel: channel of multi-channel audio, counted from 0; None: such audio is refused.

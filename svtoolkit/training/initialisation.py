@@ -92,18 +92,19 @@ def read_start(config: TrainConfig) -> Start | None:
         if config.init_head != "new":
             raise UserError(f"init_head is {config.init_head}, but init_from is null; say which run it is of")
         return None
+    release = find_release(config.init_from)
     origin = Path(config.init_from)
-    release = find_release(origin)
     is_run = is_regular(origin / CONFIG) and (release is None or release.kind is RUN)
     if config.init_head != "new" and not is_run:
         raise UserError(
-            f"{origin}: init_head={config.init_head} needs the exp_dir of a run, whose state has the head; "
+            f"{config.init_from}: init_head={config.init_head} needs the exp_dir of a run, whose state has the head; "
             "found a released model, which has none: name that folder, or use init_head=new"
         )
-    start = Start(_read_network(config, origin, release, is_run), None)
+    from_hub = None if release is None else release.origin
+    start = Start(_read_network(config, from_hub or origin, release, is_run), None)
     if config.init_head != "new":
         start = _with_head(start, config, origin)
-    log.info("initialised from %s; head: %s", origin, HEADS[config.init_head])
+    log.info("initialised from %s; head: %s", from_hub or origin, HEADS[config.init_head])
     return start
 
 
@@ -130,9 +131,9 @@ def choose_classes(start: Start, config: TrainConfig, training_set: TrainingSet)
     return replace(start, head={name: rows[first : first + speakers].clone() for name, rows in start.head.items()})
 
 
-def _read_network(config: TrainConfig, origin: Path, release: Release | None, is_run: bool) -> dict[str, Tensor]:
+def _read_network(config: TrainConfig, origin: str | Path, release: Release | None, is_run: bool) -> dict[str, Tensor]:
     if release is None:
-        folder = origin / "model" if is_run else origin
+        folder = Path(origin, "model") if is_run else Path(origin)
         what = "svt average makes it of the run" if is_run else "expected a released model or the exp_dir of a run"
         raise UserError(f"{folder / DESCRIPTION}: there is no such file; {what}; correct init_from")
     network, description = read_release(origin)

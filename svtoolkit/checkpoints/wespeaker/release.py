@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from svtoolkit.checkpoints.foreign_file import read_weights
+from svtoolkit.checkpoints.hub import name_of
 from svtoolkit.checkpoints.layout import list_names
 from svtoolkit.checkpoints.released import ModelDescription
 from svtoolkit.checkpoints.wespeaker import from_wespeaker, to_wespeaker
@@ -84,7 +85,7 @@ def read(weights: Path, front_end: str | None) -> tuple[dict[str, Tensor], Model
     facts = {key: config[key] for key in FACTS if isinstance(config.get(key), str | int | float)}
     if "train_data" in facts:
         facts["data"] = facts.pop("train_data")
-    training = {"toolkit": "WeSpeaker", "release": _folder(weights).name, "model": config["model"], **facts}
+    training = {"toolkit": "WeSpeaker", "release": name_of(_folder(weights)), "model": config["model"], **facts}
     return from_wespeaker(read_weights(weights).weights), ModelDescription(complete_model(model), features, training)
 
 
@@ -170,7 +171,7 @@ def _front_end(model: Mapping[str, Any], stated: str | None, weights: Path) -> s
         if stated not in FRONT_ENDS:
             raise UserError(f"front_end is {stated!r}, expected one of {', '.join(FRONT_ENDS)}")
         return stated
-    names = (_folder(weights).name, weights.stem)
+    names = [name.replace("-", "_") for name in (name_of(_folder(weights)), weights.stem)]
     if any(asset in name for asset in CONVERTED for name in names):
         return "kaldi_3d"
     if model["name"] == "campplus" and model["embedding_dim"] == 192:
