@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from svtoolkit.checkpoints import modelscope
+from svtoolkit.checkpoints import modelscope, redimnet
 from svtoolkit.checkpoints.layout import check_fit
 from svtoolkit.checkpoints.released import DESCRIPTION, WEIGHTS, ModelDescription, read_description, read_released
 from svtoolkit.checkpoints.wespeaker import release as wespeaker
@@ -78,6 +78,7 @@ KINDS = (
     RUN,
     Kind("WeSpeaker", "avg_model.pt and config.yaml, or NAME.pt and NAME.yaml", wespeaker.find_weights, wespeaker.read),
     Kind("3D-Speaker", "configuration.json and the weights that it names", modelscope.find_weights, modelscope.read),
+    Kind("ReDimNet", "NAME.pt with model_config and state_dict", redimnet.find_weights, redimnet.read),
 )
 
 
