@@ -27,7 +27,8 @@ from svtoolkit.models.speaker_network import PooledNetwork
 KINDS = ("convnext", "convnext_relu", "basic", "excited")
 """Of the two-dimensional blocks; excited ones weight frequencies too."""
 
-MOST_STAGES, MOST_BLOCKS, MOST_CHANNELS, LARGEST_FACTOR = 8, 100, 4096, 64
+MOST_STAGES, MOST_BLOCKS, MOST_CHANNELS, LARGEST_FACTOR, MOST_KERNELS = 8, 50, 4096, 64, 8
+"""No published network comes near; a description with more is refused before anything is built."""
 
 
 class Stage(NamedTuple):
@@ -79,7 +80,7 @@ def _check(index: int, stage: Stage) -> None:
         "time_stride": (_whole(stage.time_stride), factor),
         "kernels": (
             isinstance(kernels, Sequence)
-            and 1 <= len(kernels) <= LARGEST_FACTOR
+            and 1 <= len(kernels) <= MOST_KERNELS
             and all(isinstance(size, Sequence) and len(size) == 2 and all(map(_whole, size)) for size in kernels),
             pairs,
         ),
@@ -101,14 +102,20 @@ class Dimensions(PooledNetwork):
     end: the mean of features whose mean was removed.
 
     Raises:
-        ValueError: more channels than any network has.
+        ValueError: channels, strides or ``out_channels`` that no network has.
     """
 
-    def __init__(self, num_bins: int, embedding_dim: int, channels: int, stages: Sequence[Stage]) -> None:
+    def __init__(
+        self, num_bins: int, embedding_dim: int, channels: int, stages: Sequence[Stage], out_channels: int | None
+    ) -> None:
         super().__init__()
         factor = math.prod(stage.stride for stage in stages)
         if not 1 <= channels <= MOST_CHANNELS or channels * factor > 16 * MOST_CHANNELS:
             raise ValueError(f"channels is {channels} before strides of {factor}, expected 1 to {MOST_CHANNELS}")
+        if (steps := math.prod(stage.time_stride for stage in stages)) > LARGEST_FACTOR:
+            raise ValueError(f"stages shorten time by {steps}, expected {LARGEST_FACTOR} or less")
+        if out_channels is not None and out_channels < 1:
+            raise ValueError(f"out_channels is {out_channels}, expected a number above 0 or null")
         self.embedding_dim = embedding_dim
         self.padding = -num_bins % factor
         self.bins = num_bins + self.padding
@@ -189,7 +196,7 @@ class ReDimNet(Dimensions):
         embedding_norm: bool = False,
     ) -> None:
         setup = read_stages(stages, 4)
-        super().__init__(num_bins, embedding_dim, channels, setup)
+        super().__init__(num_bins, embedding_dim, channels, setup, out_channels)
         counts = range(1, len(setup) + 2)
         self.mixings = nn.ModuleList(Mixing(count, self.rows if count > 1 else 1) for count in counts)
         self.stages, bins = nn.ModuleList(), self.bins

@@ -127,7 +127,7 @@ class ReDimNet2(Dimensions):
         if pad_frames < 0 or skip_frames < 0:
             raise ValueError(f"pad_frames is {pad_frames} and skip_frames {skip_frames}, expected 0 or more")
         setup = read_stages(stages, 6)
-        super().__init__(num_bins, embedding_dim, channels, setup)
+        super().__init__(num_bins, embedding_dim, channels, setup, out_channels)
         self.pad_frames, self.skip_frames = pad_frames, skip_frames
 
         def norm() -> list[nn.Module]:

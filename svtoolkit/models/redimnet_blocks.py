@@ -159,7 +159,7 @@ class FrequencyEmbedding(nn.Module):
 
     def __init__(self, channels: int, bins: int) -> None:
         super().__init__()
-        self.freq_embedder = nn.Embedding(bins, channels)
+        self.freq_embedder = nn.Embedding(bins, channels, _weight=torch.randn(bins, channels))
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.freq_embedder.weight.T.unsqueeze(-1)

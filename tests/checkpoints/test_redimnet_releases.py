@@ -236,6 +236,10 @@ def test_weights_that_are_missing_unexpected_or_no_numbers(first, tmp_path):
         assert f"model_config has no {key}, expected the arguments" in refusal(
             write(tmp_path, {**content, "model_config": config})
         )
+    config = {**content["model_config"], "C": 1 << 100_000}
+    assert "beside its weights it has a number of more than 4096 bits" in refusal(
+        write(tmp_path, {**content, "model_config": config})
+    )
     assert "model_config is None, expected a mapping" in refusal(write(tmp_path, {**content, "model_config": None}))
     state = content["state_dict"]
     nan = {**state, "bn.running_var": torch.full_like(state["bn.running_var"], float("nan"))}
