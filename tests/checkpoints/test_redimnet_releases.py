@@ -9,6 +9,7 @@ import pytest
 import redimnet_files
 import torch
 import yaml
+from network_material import of_zeros
 from redimnet_files import NARROW2, assert_same_from_the_waveform, released
 from torch import nn
 
@@ -18,7 +19,8 @@ from svtoolkit.checkpoints.layout import check_fit
 from svtoolkit.checkpoints.redimnet import model_of
 from svtoolkit.checkpoints.redimnet_config import FIRST, SECOND, arguments_of, network_of
 from svtoolkit.checkpoints.released import ModelDescription, write_released
-from svtoolkit.checkpoints.releases import find_release, read_release
+from svtoolkit.checkpoints.releases import describe, find_release, read_release
+from svtoolkit.checkpoints.wespeaker import release as wespeaker_release
 from svtoolkit.cli import main
 from svtoolkit.composition import load
 from svtoolkit.config.front_ends import ReDimNetConfig, ReDimNetTFConfig
@@ -339,6 +341,18 @@ def test_tfmel_gives_wespeakers_embeddings(tfmel, tmp_path, capsys, wespeaker):
     )
     assert dataset["cmvn"] is False
     assert_same_from_the_waveform(model, WithFrontEnd(loaded.eval()), (9_600,))
+
+
+def test_a_published_size_keeps_its_name(tmp_path):
+    model = complete_model({"name": "redimnet2_b0", "num_bins": 72, "embedding_dim": 192})
+    description = ModelDescription(model, ReDimNetTFConfig(norm_signal=True, high_freq=-400.0))
+    wespeaker_release.write(tmp_path, of_zeros(**model).state_dict(), description)
+    config = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    assert config["model"] == "ReDimNet2B0"
+    assert config["model_args"] == {"feat_dim": 72, "embed_dim": 192, "pooling_func": "ASTP"}
+    assert config["dataset_args"]["tfmel_args"]["f_max"] == 7600
+    found = describe(find_release(tmp_path))
+    assert (found.model, found.features) == (model, ReDimNetTFConfig(norm_signal=True))
 
 
 def test_the_network_is_that_of_the_checkpoint_where_it_says_one(tfmel, tmp_path):
