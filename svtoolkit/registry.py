@@ -216,7 +216,14 @@ def _fits(value: Any, hint: Any) -> bool:
     return hint is Any or not isinstance(hint, type) or isinstance(value, hint)
 
 
-WORDS = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text", types.NoneType: "null"}
+WORDS = {
+    int: "a whole number",
+    float: "a finite number",
+    bool: "true or false",
+    str: "text",
+    types.NoneType: "null",
+    Any: "a list or a value",
+}
 
 
 def _in_words(hint: Any) -> str:

@@ -41,8 +41,8 @@ LARGEST_RATIO = 20
 STATE_KEYS = ("state_dict", "model", "model_state_dict", "model_state")
 """Under one of these a checkpoint has its weights, where it is no state dict itself."""
 
-DEEPEST, MOST_VALUES = 32, 1_000_000
-"""Of what stands beside the weights of a checkpoint."""
+DEEPEST, MOST_VALUES, MOST_BITS = 32, 1_000_000, 4096
+"""Of what stands beside the weights of a checkpoint; Python does not write longer numbers into a message."""
 
 NEMO_WEIGHTS, NEMO_SETTINGS = "model_weights.ckpt", "model_config.yaml"
 
@@ -166,6 +166,8 @@ def _plain(value: Any, left: list[int], depth: int = 0) -> Any:
     left[0] -= 1
     if depth > DEEPEST or left[0] < 0:
         raise PickleError(f"beside its weights it has more than {MOST_VALUES} values, or {DEEPEST} levels")
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        raise PickleError(f"beside its weights it has a number of more than {MOST_BITS} bits")
     if isinstance(value, TensorPlace | Inert | Name | Storage) or value is None:
         return None
     if isinstance(value, dict):

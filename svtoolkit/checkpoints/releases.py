@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from svtoolkit.checkpoints import hub, modelscope
+from svtoolkit.checkpoints import hub, modelscope, redimnet
 from svtoolkit.checkpoints.layout import check_fit, list_names
 from svtoolkit.checkpoints.released import DESCRIPTION, WEIGHTS, ModelDescription, read_description, read_released
 from svtoolkit.checkpoints.speechbrain import release as speechbrain
@@ -116,6 +116,13 @@ KINDS = (
         speechbrain.find_weights,
         speechbrain.read,
         on_hub=("hyperparams.yaml embedding_model.ckpt",),
+    ),
+    Kind(
+        "ReDimNet",
+        "NAME.pt with model_config and state_dict",
+        redimnet.find_weights,
+        redimnet.read,
+        on_hub=("*.pt",),
     ),
 )
 

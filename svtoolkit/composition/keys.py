@@ -19,6 +19,7 @@ EXPECTED = {
     "list[str]": "a list such as [a,b]",
     "list[int]": "a list of whole numbers such as [3,7]",
     "list[float]": "a list of numbers such as [1.0,0.9]",
+    "list[Any]": "a list of lists such as [[1,2],[2,2]]",
     "dict[str, Any]": "names and settings such as {clipping:{probability:0.3}}",
 }
 """Annotation in the schema -> what to call it in a message."""

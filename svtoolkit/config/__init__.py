@@ -32,6 +32,8 @@ from svtoolkit.config.networks import (
     ERes2NetV2Config,
     ModelConfig,
     PooledConfig,
+    ReDimNet2SizesConfig,
+    ReDimNetSizesConfig,
     RepVggConfig,
     Res2NetConfig,
     ResNetConfig,

@@ -78,6 +78,7 @@ class ReDimNetConfig(_SpectrogramConfig):
     low_freq: float = setting(20.0, LOW)
     high_freq: float = setting(7600.0, HIGH)
     norm_signal: bool = setting(False, "first make the waveform one of mean 0 and standard deviation 1")
+    pad_right: int = setting(0, "zeros behind every waveform, in samples")
 
 
 @dataclass

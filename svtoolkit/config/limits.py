@@ -52,6 +52,7 @@ LIMITS: dict[str, Limit] = {
     "features.num_bins": _BINS,
     "features.frame_length_ms": Limit(1000),
     "features.frame_shift_ms": Limit(1000),
+    "features.pad_right": Limit(384_000, 0),
     "model.embedding_dim": Limit(65_536),
     "model.base_width": Limit(1024),
     "augment.dither": Limit(32_768),

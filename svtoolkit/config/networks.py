@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from svtoolkit.config.setting import REQUIRED, setting
 
@@ -71,3 +72,53 @@ class SpeechBrainConfig(ModelConfig):
     base_width: int | None = setting(
         None, "channels of the first layers; null: as published (ECAPA-TDNN: 1024, x-vector: 512, ResNet: 128)"
     )
+
+
+BLOCKS = "of the two-dimensional blocks: basic, excited (weights frequencies too), convnext or convnext_relu"
+GROUPS = "channels of a group of their convolutions; 0: no groups"
+TIME_BLOCK = "of the one-dimensional blocks: conv+att, conv, att or fc"
+CHANNELS = "channels of the stem; a map has as many rows as bins times them"
+REDIMNET_STAGES = [[1, 2, 1, 12], [2, 2, 1, 12], [1, 3, 1, 12], [2, 4, 1, 8], [1, 4, 1, 8], [2, 4, 1, 4]]
+REDIMNET2_STAGES = [[1, 2, 4, 24], [2, 3, 3, 24], [1, 4, 2, 24, 2], [2, 5, 1, 24], [1, 4, 1, 24, 2], [2, 3, 1, 24]]
+
+
+@dataclass
+class ReDimNetSizesConfig(EmbeddingLayersConfig):
+    """A ReDimNet of any size."""
+
+    channels: int = setting(16, CHANNELS)
+    kind: str = setting("convnext", BLOCKS)
+    group_width: int = setting(4, GROUPS)
+    stages: list[Any] = setting(
+        REDIMNET_STAGES,
+        "of each: stride, blocks, expansion, reduction (null: no one-dimensional block)",
+    )
+    time_block: str = setting("conv+att", TIME_BLOCK)
+    out_channels: int | None = setting(None, "rows that a convolution leaves for the pooling; null: all")
+    global_context: bool = setting(True, "the attention of the pooling sees the whole utterance")
+    pooled_norm: bool = setting(False, "BatchNorm between pooling and embedding, as in IDRnD's code")
+    embedding_norm: bool = setting(False, "BatchNorm of the embedding (IDRnD: emb_bn)")
+
+
+@dataclass
+class ReDimNet2SizesConfig(ModelConfig):
+    """A ReDimNet2 of any size."""
+
+    channels: int = setting(24, CHANNELS)
+    kind: str = setting("basic", BLOCKS)
+    group_width: int = setting(1, GROUPS)
+    stages: list[Any] = setting(
+        REDIMNET2_STAGES,
+        "of each: stride, blocks, expansion, reduction, stride of time, kernels of convnext over (frequency, time)",
+    )
+    time_block: str = setting("conv+att", TIME_BLOCK)
+    out_channels: int | None = setting(None, "channels that a convolution leaves for the pooling; null: all")
+    pool_map: bool = setting(False, "bins remain in that convolution (Palabra AI: return_2d_output)")
+    grouped_strides: bool = setting(True, "stages begin with a grouped convolution (compress_tconvs)")
+    dual_maps: bool = setting(False, "stages give their map before the one-dimensional block, too (dual_agg)")
+    map_norm: bool = setting(False, "GroupNorm of every map that is mixed (agg_gnorm)")
+    frequency_embedding: bool = setting(False, "stages begin with a vector of every bin (use_freq_pos_enc)")
+    global_context: bool = setting(True, "the attention of the pooling sees the whole utterance")
+    embedding_norm: bool = setting(False, "BatchNorm of the embedding (emb_bn)")
+    pad_frames: int = setting(0, "frames of zeros behind those of an utterance")
+    skip_frames: int = setting(0, "frames at the beginning that are not pooled (before_pool_offset)")

@@ -34,7 +34,7 @@ def _spectrogram(block: str, settings: type[FeaturesConfig], help: str, *, free:
     return Row(SPECTROGRAM, settings, {**fixed, "block": block}, help)
 
 
-_BAND = ("num_bins", "preemphasis", "low_freq", "high_freq", "norm_signal")
+_FREE = ("num_bins", "frame_shift_ms", "preemphasis", "low_freq", "high_freq", "norm_signal", "pad_right")
 
 FRONT_ENDS = Registry(
     "front end",
@@ -56,9 +56,9 @@ FRONT_ENDS = Registry(
         "clova": _spectrogram(
             "clova", ClovaConfig, "clovaai/voxceleb_trainer: 40 bins (lite), 64 (V2)", free=("num_bins",)
         ),
-        "redim_pt": _spectrogram("redimnet", ReDimNetConfig, "ReDimNet with feat_type pt", free=_BAND),
+        "redim_pt": _spectrogram("redimnet", ReDimNetConfig, "ReDimNet with feat_type pt", free=_FREE),
         "redim_tf": _spectrogram(
-            "tensorflow", ReDimNetTFConfig, "ReDimNet with feat_type tf, and WeSpeaker's tfmel", free=_BAND
+            "tensorflow", ReDimNetTFConfig, "ReDimNet with feat_type tf, and WeSpeaker's tfmel", free=_FREE
         ),
         "res40": _spectrogram("resemblyzer", Resemblyzer40Config, "Resemblyzer's mel energies, no logarithm"),
     },

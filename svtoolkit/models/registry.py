@@ -10,6 +10,8 @@ from svtoolkit.config import (
     ERes2NetV2Config,
     ModelConfig,
     PooledConfig,
+    ReDimNet2SizesConfig,
+    ReDimNetSizesConfig,
     RepVggConfig,
     Res2NetConfig,
     ResNetConfig,
@@ -87,7 +89,7 @@ def _redimnet2(channels: int, out_channels: int | None, *stages: tuple[float, ..
     """``stages``: as of a ReDimNet; the third and the fifth halve time."""
     rows = tuple(zip(*stages, (1, 1, 2, 1, 2, 1), strict=True))
     arguments = {"channels": channels, "out_channels": out_channels, "stages": rows, "pool_map": pool_map}
-    return Row("svtoolkit.models.redimnet:ReDimNet2", ModelConfig, arguments, "ReDimNet2")
+    return Row("svtoolkit.models.redimnet2:ReDimNet2", ModelConfig, arguments, "ReDimNet2")
 
 
 NETWORKS = Registry(
@@ -230,6 +232,9 @@ NETWORKS = Registry(
         "sb_ecapa_tdnn": _speechbrain("speechbrain_tdnn:SpeechBrainEcapaTdnn", "ECAPA-TDNN", width=1024),
         "sb_xvector": _speechbrain("speechbrain_tdnn:SpeechBrainXVector", "x-vector", width=512, pooled=1500),
         "sb_resnet": _speechbrain("speechbrain_resnet:SpeechBrainResNet", "ResNet", width=128, blocks=(3, 4, 6, 3)),
+        # of any size, as the model_config of a released file describes one
+        "redimnet": Row("svtoolkit.models.redimnet:ReDimNet", ReDimNetSizesConfig, help="ReDimNet"),
+        "redimnet2": Row("svtoolkit.models.redimnet2:ReDimNet2", ReDimNet2SizesConfig, help="ReDimNet2"),
         # Resemblyzer; with features=res40
         "ge2e_lstm": Row("svtoolkit.models.ge2e:GE2ENetwork", ModelConfig, {"hidden": 256, "layers": 3}, "GE2E LSTM"),
     },

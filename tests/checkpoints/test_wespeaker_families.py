@@ -157,7 +157,9 @@ def test_the_published_networks_have_its_names_and_shapes(wespeaker, name):
     assert round(count / 1e6, 3) == millions
 
 
-@pytest.mark.parametrize("name", [name for name in NETWORKS.rows if name.startswith(("repvgg", "redimnet"))])
+@pytest.mark.parametrize(
+    "name", [name for name in NETWORKS.rows if name.startswith(("repvgg", "redimnet_b", "redimnet2_b"))]
+)
 def test_rows_of_many_sizes_are_its_own(wespeaker, monkeypatch, name):
     """What each of its constructors says to the class, and each of our rows to the builder."""
     family, _, size = name.partition("_")

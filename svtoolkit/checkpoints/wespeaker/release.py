@@ -13,11 +13,12 @@ from torch import Tensor
 from svtoolkit.checkpoints.foreign_file import read_weights
 from svtoolkit.checkpoints.hub import name_of
 from svtoolkit.checkpoints.layout import list_names
+from svtoolkit.checkpoints.mel_spectrograms import without_tables
 from svtoolkit.checkpoints.released import ModelDescription
-from svtoolkit.checkpoints.wespeaker import from_wespeaker, to_wespeaker
-from svtoolkit.checkpoints.wespeaker.description import config_of, network_of
+from svtoolkit.checkpoints.wespeaker import from_wespeaker, tfmel, to_wespeaker
+from svtoolkit.checkpoints.wespeaker.description import config_of, network_of, sized_network_of
 from svtoolkit.config import FeaturesConfig
-from svtoolkit.config.front_ends import Kaldi3DConfig
+from svtoolkit.config.front_ends import Kaldi3DConfig, ReDimNetTFConfig
 from svtoolkit.errors import UserError
 from svtoolkit.models.front_ends import BACKENDS
 from svtoolkit.models.registry import complete_model
@@ -77,8 +78,9 @@ def read(weights: Path, front_end: str | None) -> tuple[dict[str, Tensor], Model
     assert file is not None, "found by find_weights"
     config = _read(file)
     arguments = _mapping(file, config, "model_args")
+    theirs = read_weights(weights)
     try:
-        model = network_of(str(config.get("model")), arguments)
+        model = _network(config["model"], arguments, theirs.beside.get("model_config"))
         features = _features(config, model, front_end, weights)
     except UserError as error:
         raise UserError(f"{file}: {error}") from error
@@ -86,7 +88,17 @@ def read(weights: Path, front_end: str | None) -> tuple[dict[str, Tensor], Model
     if "train_data" in facts:
         facts["data"] = facts.pop("train_data")
     training = {"toolkit": "WeSpeaker", "release": name_of(_folder(weights)), "model": config["model"], **facts}
-    return from_wespeaker(read_weights(weights).weights), ModelDescription(complete_model(model), features, training)
+    state = theirs.weights
+    if isinstance(features, ReDimNetTFConfig):
+        state = without_tables(state, tfmel.TABLES, features)
+    return from_wespeaker(state), ModelDescription(complete_model(model), features, training)
+
+
+def _network(model: str, arguments: Mapping[str, Any], in_checkpoint: object) -> dict[str, Any]:
+    """Of config.yaml, or of the model_config beside the weights, where a ReDimNet has one."""
+    if isinstance(in_checkpoint, Mapping) and model.startswith("ReDimNet"):
+        return sized_network_of(model, in_checkpoint, "model_config of the weights")
+    return network_of(model, arguments)
 
 
 def write(folder: Path, weights: Mapping[str, Tensor], description: ModelDescription) -> None:
@@ -95,7 +107,19 @@ def write(folder: Path, weights: Mapping[str, Tensor], description: ModelDescrip
     Raises:
         UserError: a network or features that WeSpeaker does not have.
     """
-    features = description.features
+    dataset = _dataset_args(description.features, description.model["name"])
+    model, arguments = config_of(description.model)
+    content = {"model": model, "model_args": arguments, "dataset_args": dataset}
+    theirs = to_wespeaker(weights)
+    with atomic_write(folder / AVERAGE, "wb") as stream:
+        torch.save({name: tensor.contiguous().cpu().clone() for name, tensor in theirs.items()}, stream)
+    with atomic_write(folder / CONFIG) as stream:
+        write_yaml(content, stream)
+
+
+def _dataset_args(features: FeaturesConfig, network: str) -> dict[str, Any]:
+    if isinstance(features, ReDimNetTFConfig):
+        return tfmel.dataset_args_of(features, network)
     plain = FeaturesConfig(
         backend=features.backend,
         sample_rate=features.sample_rate,
@@ -113,28 +137,18 @@ def write(folder: Path, weights: Mapping[str, Tensor], description: ModelDescrip
             f"{', '.join(differing)}, which WeSpeaker's {CONFIG} cannot say: its code would compute other features; "
             "keep the model in our form"
         )
-    model, arguments = config_of(description.model)
-    theirs = to_wespeaker(weights)
-    content = {
-        "model": model,
-        "model_args": arguments,
-        "dataset_args": {
-            "resample_rate": features.sample_rate,
-            "frontend": "fbank",
-            "fbank_args": {
-                "num_mel_bins": features.num_bins,
-                "frame_shift": _number(features.frame_shift_ms),
-                "frame_length": _number(features.frame_length_ms),
-                "dither": 0.0,
-            },
-            "cmvn": True,
-            "cmvn_args": {"norm_mean": True, "norm_var": False},
+    return {
+        "resample_rate": features.sample_rate,
+        "frontend": "fbank",
+        "fbank_args": {
+            "num_mel_bins": features.num_bins,
+            "frame_shift": _number(features.frame_shift_ms),
+            "frame_length": _number(features.frame_length_ms),
+            "dither": 0.0,
         },
+        "cmvn": True,
+        "cmvn_args": {"norm_mean": True, "norm_var": False},
     }
-    with atomic_write(folder / AVERAGE, "wb") as stream:
-        torch.save({name: tensor.contiguous().cpu().clone() for name, tensor in theirs.items()}, stream)
-    with atomic_write(folder / CONFIG) as stream:
-        write_yaml(content, stream)
 
 
 def _features(config: Mapping[str, Any], model: Mapping[str, Any], stated: str | None, weights: Path) -> FeaturesConfig:
@@ -142,8 +156,12 @@ def _features(config: Mapping[str, Any], model: Mapping[str, Any], stated: str |
     dataset = _mapping(None, config, "dataset_args")
     old = _mapping(None, config, "feature_args")
     frontend = dataset.get("frontend", "fbank")
+    if frontend != "fbank" and stated is not None:
+        raise UserError(f"front_end is {stated}, but dataset_args.frontend is {frontend!r}; leave it out")
+    if frontend == "tfmel":
+        return tfmel.features_of(dataset, str(config["model"]), model["num_bins"])
     if frontend != "fbank":
-        raise UserError(f"dataset_args.frontend is {frontend!r}, and 'fbank' alone is known here so far")
+        raise UserError(f"dataset_args.frontend is {frontend!r}, and 'fbank' and 'tfmel' alone are known here so far")
     name, given = next(
         ((key, section[key]) for section in (dataset, config) for key in ("fbank_args",) if key in section),
         ("feature_args", old),
