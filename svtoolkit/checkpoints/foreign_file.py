@@ -94,6 +94,19 @@ def read_weights(path: str | Path) -> ForeignWeights:
         raise UserError(f"{path}: cannot be read ({reason}); {REMEDY}") from error
 
 
+def glance(path: str | Path) -> dict[Any, Any] | None:
+    """The mapping that a file of torch.save holds, its tensors as ``TensorPlace``: none of them is read.
+
+    None: it is no such file, or one that ``read_weights`` refuses.
+    """
+    try:
+        with open(path, "rb") as stream:
+            content = TorchFile(stream).content
+    except (OSError, EOFError, MemoryError, NotImplementedError, RuntimeError, ValueError, zipfile.BadZipFile):
+        return None
+    return content if isinstance(content, dict) else None
+
+
 REMEDY = "download it again from its publisher, or ask there for its weights as safetensors"
 
 
@@ -206,4 +219,4 @@ def _of_zip(stream: IO[bytes]) -> ForeignWeights:
         return read
 
 
-__all__ = ["ForeignWeights", "Tagged", "read_foreign_settings", "read_weights"]
+__all__ = ["ForeignWeights", "Tagged", "glance", "read_foreign_settings", "read_weights"]

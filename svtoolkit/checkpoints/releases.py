@@ -12,8 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from svtoolkit.checkpoints import modelscope
-from svtoolkit.checkpoints.layout import check_fit
+from svtoolkit.checkpoints import modelscope, pyannote, resemblyzer
+from svtoolkit.checkpoints.foreign_file import read_weights
+from svtoolkit.checkpoints.layout import check_fit, list_names
 from svtoolkit.checkpoints.released import DESCRIPTION, WEIGHTS, ModelDescription, read_description, read_released
 from svtoolkit.checkpoints.wespeaker import release as wespeaker
 from svtoolkit.errors import UserError
@@ -78,6 +79,8 @@ KINDS = (
     RUN,
     Kind("WeSpeaker", "avg_model.pt and config.yaml, or NAME.pt and NAME.yaml", wespeaker.find_weights, wespeaker.read),
     Kind("3D-Speaker", "configuration.json and the weights that it names", modelscope.find_weights, modelscope.read),
+    Kind("pyannote", "pytorch_model.bin of a WeSpeakerResNet", pyannote.find_weights, pyannote.read),
+    Kind("Resemblyzer", "pretrained.pt", resemblyzer.find_weights, resemblyzer.read),
 )
 
 
@@ -98,11 +101,16 @@ def require_release(path: str | Path) -> Release:
     """The same where there must be one.
 
     Raises:
-        UserError: as ``find_release``; nothing that is known.
+        UserError: as ``find_release``; nothing that is known, or a file of weights that is damaged.
     """
     found = find_release(path)
     if found is None:
         expected = "; ".join(f"{kind.name}: {kind.files}" for kind in KINDS)
+        if is_regular(path):
+            names = list_names(list(read_weights(path).weights))
+            raise UserError(
+                f"{path}: holds {names}, weights of no kind that is known; expected a released model ({expected})"
+            )
         raise UserError(f"{Path(path) / DESCRIPTION}: there is no such file; expected a released model ({expected})")
     return found
 

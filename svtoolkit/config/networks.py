@@ -32,6 +32,7 @@ class ResNetConfig(ModelConfig):
     name: str = setting("resnet34", "network; choose with model=... (`svt models` lists them)")
     base_width: int | None = setting(None, "channels of the first stage; null: as published (32; resnet10: 16)")
     embedding_layers: int = setting(1, EMBEDDING_LAYERS)
+    pooling_eps: float = setting(1e-7, "added to the variance in the pooling; pyannote's models: 0")
 
 
 @dataclass
