@@ -44,6 +44,7 @@ STATE_KEYS = ("state_dict", "model", "model_state_dict", "model_state")
 DEEPEST, MOST_VALUES = 32, 1_000_000
 """Of what stands beside the weights of a checkpoint."""
 
+GZIP, TAR = b"\x1f\x8b", b"ustar"
 NEMO_WEIGHTS, NEMO_SETTINGS = "model_weights.ckpt", "model_config.yaml"
 
 
@@ -74,10 +75,10 @@ def read_weights(path: str | Path) -> ForeignWeights:
         with open(path, "rb") as stream:
             head = stream.read(512)
             stream.seek(0)
-            if head[:2] == b"\x1f\x8b":
+            if head[:2] == GZIP:
                 with gzip.open(stream) as unpacked:
                     return _of_nemo(cast(IO[bytes], unpacked))
-            if head[257:262] == b"ustar":
+            if head[257:262] == TAR:
                 return _of_nemo(stream)
             if head[8:10] in (b'{"', b"{ ", b"{}"):
                 return ForeignWeights(safetensors.torch.load_file(path))
@@ -105,6 +106,13 @@ def glance(path: str | Path) -> dict[Any, Any] | None:
     except (OSError, EOFError, MemoryError, NotImplementedError, RuntimeError, ValueError, zipfile.BadZipFile):
         return None
     return content if isinstance(content, dict) else None
+
+
+def is_tar(path: str | Path) -> bool:
+    """Whether a file begins as a tar, plain or of gzip: what NeMo's files are."""
+    with open(path, "rb") as stream:
+        head = stream.read(512)
+    return head[:2] == GZIP or head[257:262] == TAR
 
 
 REMEDY = "download it again from its publisher, or ask there for its weights as safetensors"
@@ -219,4 +227,4 @@ def _of_zip(stream: IO[bytes]) -> ForeignWeights:
         return read
 
 
-__all__ = ["ForeignWeights", "Tagged", "glance", "read_foreign_settings", "read_weights"]
+__all__ = ["ForeignWeights", "Tagged", "glance", "is_tar", "read_foreign_settings", "read_weights"]

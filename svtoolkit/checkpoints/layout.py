@@ -119,7 +119,7 @@ def check_fit(network: nn.Module, ours: Mapping[str, Tensor]) -> None:
     if problems:
         raise UserError(
             f"the weights are those of another network (under our names): {'; '.join(problems)}; build the network "
-            "that the config.yaml beside them describes"
+            "that their configuration describes"
         )
 
 

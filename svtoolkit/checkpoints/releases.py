@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from svtoolkit.checkpoints import modelscope, pyannote, resemblyzer
+from svtoolkit.checkpoints import modelscope, nemo, pyannote, resemblyzer
 from svtoolkit.checkpoints.foreign_file import read_weights
 from svtoolkit.checkpoints.layout import check_fit, list_names
 from svtoolkit.checkpoints.released import DESCRIPTION, WEIGHTS, ModelDescription, read_description, read_released
@@ -80,6 +80,7 @@ KINDS = (
     Kind("WeSpeaker", "avg_model.pt and config.yaml, or NAME.pt and NAME.yaml", wespeaker.find_weights, wespeaker.read),
     Kind("3D-Speaker", "configuration.json and the weights that it names", modelscope.find_weights, modelscope.read),
     Kind("pyannote", "pytorch_model.bin of a WeSpeakerResNet", pyannote.find_weights, pyannote.read),
+    Kind("NeMo", "NAME.nemo", nemo.find_weights, nemo.read),
     Kind("Resemblyzer", "pretrained.pt", resemblyzer.find_weights, resemblyzer.read),
 )
 

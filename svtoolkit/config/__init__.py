@@ -34,6 +34,8 @@ from svtoolkit.config.networks import (
     RepVggConfig,
     Res2NetConfig,
     ResNetConfig,
+    SpeakerNetConfig,
+    TitaNetConfig,
 )
 from svtoolkit.config.scoring import (
     CalibrateConfig,

@@ -13,6 +13,8 @@ from svtoolkit.config import (
     RepVggConfig,
     Res2NetConfig,
     ResNetConfig,
+    SpeakerNetConfig,
+    TitaNetConfig,
 )
 from svtoolkit.config.limits import explain_excess
 from svtoolkit.errors import UserError
@@ -69,6 +71,10 @@ def _simam_resnet(blocks: Blocks) -> Row:
 def _repvgg(blocks: Blocks, widths: Blocks, **arguments: Any) -> Row:
     arguments = {"blocks": blocks, "widths": widths, **arguments}
     return Row("svtoolkit.models.repvgg:build_repvgg", RepVggConfig, arguments, "RepVGG")
+
+
+def _titanet(width: int) -> Row:
+    return Row("svtoolkit.models.titanet:build_titanet", TitaNetConfig, {"width": width}, "TitaNet")
 
 
 def _redimnet(channels: int, kind: str, group_width: int, *stages: tuple[int | None, ...]) -> Row:
@@ -221,6 +227,10 @@ NETWORKS = Registry(
             (64, 64, 48, 48, 32, 24),
             pool_map=True,
         ),
+        # NeMo, examples/speaker_tasks/recognition/conf; with features=nemo80, speakernet of 64 bins
+        "titanet_small": _titanet(256),
+        "titanet_large": _titanet(1024),
+        "speakernet": Row("svtoolkit.models.titanet:build_speakernet", SpeakerNetConfig, help="SpeakerNet"),
         # Resemblyzer; with features=res40
         "ge2e_lstm": Row("svtoolkit.models.ge2e:GE2ENetwork", ModelConfig, {"hidden": 256, "layers": 3}, "GE2E LSTM"),
     },

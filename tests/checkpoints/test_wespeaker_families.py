@@ -251,6 +251,6 @@ def test_weights_that_do_not_fit_the_network_are_listed_and_it_stays_as_it_was()
     assert str(caught.value) == (
         "the weights are those of another network (under our names): there is no 'stages.0.1.convs.3.bias'; the "
         "network has no 'stages.1.1.convs.7.bias'; 'embedding.1.weight' is (9, 3072) where the network has (8, 3072); "
-        "build the network that the config.yaml beside them describes"
+        "build the network that their configuration describes"
     )
     assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())

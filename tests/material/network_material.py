@@ -22,6 +22,8 @@ NARROW = {
     "eres2netv2": {"width": 8, "blocks": (1, 2, 1, 2), "base_width": 32},
     "simam_resnet34": {"width": 4},
     "xvector": {"width": 16, "pooled": 24},
+    "titanet_small": {"base_width": 16, "map_channels": 24},
+    "speakernet": {"base_width": 16, "map_channels": 24},
     "repvgg_b1g2": {"widths": (8, 8, 16, 16), "blocks": (1, 2, 1, 2)},
     "repvgg_tiny_rsbb_a0": {"widths": (8, 8, 16, 16), "blocks": (1, 2, 1, 2)},
     "repvgg_d2se": {"widths": (8, 8, 16, 16), "blocks": (1, 2, 1, 2)},

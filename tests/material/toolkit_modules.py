@@ -36,6 +36,9 @@ def toolkit_modules(
             for depth in range(len(parts) + 1):
                 _stand_in(".".join([package, *parts[:depth]]), __path__=[str(root.joinpath(*parts[:depth]))])
         for name, attributes in (given or {}).items():
+            for parent in (name.rsplit(".", depth)[0] for depth in range(name.count("."), 0, -1)):
+                if parent not in sys.modules:
+                    _stand_in(parent, __path__=[])
             _stand_in(name, **attributes)
         yield [importlib.import_module(f"{package}.{name}") for name in names]
     finally:

@@ -1,0 +1,81 @@
+"""TitaNet and SpeakerNet: sizes, dropout, and what makes no network; their embeddings are tested with NeMo's files."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from network_material import narrow, on_meta
+
+from svtoolkit.errors import UserError
+from svtoolkit.models import build_model
+from svtoolkit.models.titanet import ContextPooling
+
+torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "millions"),
+    [
+        ("titanet_large", {"embedding_dim": 192}, 22.122),
+        ("titanet_small", {"embedding_dim": 192}, 6.825),
+        ("speakernet", {"num_bins": 64}, 4.010),
+    ],
+)
+def test_as_large_as_published_without_the_classes(name, options, millions):
+    found = sum(parameter.numel() for parameter in on_meta(name, **options).parameters())
+    assert round(found / 1e6, 3) == millions
+
+
+def test_dropout_is_of_the_residual_blocks_and_of_training_alone():
+    torch.manual_seed(0)
+    network = narrow("titanet_small", num_bins=8, embedding_dim=4, dropout=0.5)
+    x = torch.randn(4, 16, 40)
+    for block in network.stages[:-1]:
+        given = x if block.units[0][0].in_channels == 16 else torch.randn(4, 8, 40)
+        with torch.no_grad():
+            assert torch.equal(block.eval()(given), block(given))
+            first, second = block.train()(given), block(given)
+        assert torch.equal(first, second) == (block.shortcut is None)
+    still = narrow("titanet_small", num_bins=8, embedding_dim=4, dropout=0.0)
+    frames = torch.randn(2, 30, 8)
+    assert torch.equal(still(frames), still(frames))
+
+
+def test_pooling_of_one_frame_and_of_what_does_not_vary():
+    """A deviation of 1e-5, and a gradient that is finite."""
+    pooling = ContextPooling(3)
+    for frames in (1, 7):
+        maps = torch.full((2, 3, frames), 2.5, requires_grad=True)
+        pooled = pooling(maps)
+        torch.testing.assert_close(pooled, torch.tensor([[2.5] * 3 + [1e-5] * 3] * 2))
+        pooled.sum().backward()
+        assert maps.grad.isfinite().all()
+
+
+def test_attention_is_the_formula_written_out():
+    torch.manual_seed(1)
+    pooling = ContextPooling(4, hidden=5).double().eval()
+    maps = torch.randn(2, 4, 9, dtype=torch.float64)
+    mean, deviation = maps.mean(-1), maps.var(-1, correction=0).sqrt()
+    context = torch.cat([mean, deviation], 1).unsqueeze(-1).expand(-1, -1, 9)
+    hidden = torch.relu(pooling.linear1(torch.cat([maps, context], 1)))
+    weights = pooling.linear2(torch.tanh(pooling.norm(hidden))).softmax(-1)
+    first = (weights * maps).sum(-1)
+    second = ((weights * maps.square()).sum(-1) - first.square()).sqrt()
+    torch.testing.assert_close(pooling(maps), torch.cat([first, second], 1))
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"base_width": 7}, "a block has 7 channels, expected 8 or more"),
+        ({"base_width": 0}, "base_width is 0, expected a whole number of 1 or more"),
+        ({"map_channels": -1}, "map_channels is -1, expected a whole number of 1 or more"),
+        ({"dropout": 1.0}, "dropout is 1.0, expected a share from 0 to below 1"),
+        ({"dropout": float("nan")}, "dropout is nan"),
+    ],
+)
+def test_sizes_that_make_no_network(options, found):
+    with pytest.raises(UserError) as caught:
+        build_model("titanet_small", **options)
+    assert f"network titanet_small: {found}" in str(caught.value)
