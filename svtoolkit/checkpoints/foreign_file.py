@@ -110,8 +110,11 @@ def glance(path: str | Path) -> dict[Any, Any] | None:
 
 def is_tar(path: str | Path) -> bool:
     """Whether a file begins as a tar, plain or of gzip: what NeMo's files are."""
-    with open(path, "rb") as stream:
-        head = stream.read(512)
+    try:
+        with open(path, "rb") as stream:
+            head = stream.read(512)
+    except OSError:  # what it is, read_weights says
+        return False
     return head[:2] == GZIP or head[257:262] == TAR
 
 

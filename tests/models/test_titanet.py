@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 from network_material import narrow, on_meta
+from tiny_runs import assert_same_run, fail_after, tiny_config
 
+from svtoolkit.config import TitaNetConfig
+from svtoolkit.config.front_ends import Nemo80Config
 from svtoolkit.errors import UserError
 from svtoolkit.models import build_model
 from svtoolkit.models.titanet import ContextPooling
+from svtoolkit.training.experiment import train
 
 torch.set_num_threads(1)
 
@@ -79,3 +83,20 @@ def test_sizes_that_make_no_network(options, found):
     with pytest.raises(UserError) as caught:
         build_model("titanet_small", **options)
     assert f"network titanet_small: {found}" in str(caught.value)
+
+
+def test_a_run_with_dropout_resumes_bit_for_bit(speech, tmp_path, monkeypatch):
+    short = {"trainer__epochs": 1, "trainer__batch_size": 18, "validation__speakers": 0}
+
+    def config(name):
+        network = TitaNetConfig("titanet_small", embedding_dim=8, base_width=8, map_channels=12)
+        features = Nemo80Config(num_bins=24)
+        return tiny_config(speech, tmp_path / name, model=network, features=features, **short)
+
+    assert train(config("whole")) is None
+    fail_after(monkeypatch, 4)
+    with pytest.raises(RuntimeError, match="the power is gone"):
+        train(config("stopped"))
+    monkeypatch.undo()
+    assert train(config("stopped")) is None
+    assert_same_run(tmp_path / "whole", tmp_path / "stopped")
