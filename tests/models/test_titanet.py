@@ -7,12 +7,14 @@ import torch
 from network_material import narrow, on_meta
 from tiny_runs import assert_same_run, fail_after, tiny_config
 
+from svtoolkit.checkpoints.released import ModelDescription, write_released
 from svtoolkit.config import TitaNetConfig
 from svtoolkit.config.front_ends import Nemo80Config
 from svtoolkit.errors import UserError
 from svtoolkit.models import build_model
 from svtoolkit.models.titanet import ContextPooling
 from svtoolkit.training.experiment import train
+from svtoolkit.training.initialisation import read_start
 
 torch.set_num_threads(1)
 
@@ -100,3 +102,19 @@ def test_a_run_with_dropout_resumes_bit_for_bit(speech, tmp_path, monkeypatch):
     monkeypatch.undo()
     assert train(config("stopped")) is None
     assert_same_run(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_a_run_may_be_initialised_with_another_dropout(speech, tmp_path):
+    model = {"name": "titanet_small", "num_bins": 24, "embedding_dim": 8, "base_width": 8, "map_channels": 12}
+    released = build_model(**model)
+    write_released(
+        tmp_path, released.state_dict(), ModelDescription(model | {"dropout": 0.1}, Nemo80Config(num_bins=24))
+    )
+    network = TitaNetConfig("titanet_small", embedding_dim=8, base_width=8, map_channels=12, dropout=0.0)
+    config = tiny_config(speech, tmp_path / "run", model=network, features=Nemo80Config(num_bins=24))
+    config.init_from = str(tmp_path)
+    start = read_start(config)
+    assert all(torch.equal(tensor, start.network[name]) for name, tensor in released.state_dict().items())
+    network.map_channels = 13
+    with pytest.raises(UserError, match=r"model\.map_channels is 12 there and 13 here; they must be the same"):
+        read_start(config)
