@@ -223,9 +223,11 @@ def _compare_tables(weights: Mapping[str, Tensor], features: FeaturesConfig) -> 
         expected = getattr(ours, name)
         found = given.squeeze(0).T if theirs == "fb" and given.ndim == 3 else given
         if found.shape != expected.shape or not torch.allclose(found.float(), expected, rtol=0, atol=1e-5):
-            raise UserError(f"{FEATURIZER}{theirs} is not that of features=nemo80 with the sizes of {NEMO_SETTINGS}")
+            raise UserError(
+                f"{FEATURIZER}{theirs} is not that of the front end nemo80 with the sizes of {NEMO_SETTINGS}"
+            )
     if odd := [name for name in weights if name.startswith(FEATURIZER) and name.removeprefix(FEATURIZER) not in TABLES]:
-        raise UserError(f"{list_names(odd)} are of another front end than features=nemo80")
+        raise UserError(f"{list_names(odd)} are of another front end than nemo80")
 
 
 def _layout(family: Family, *, masked: bool) -> Layout:

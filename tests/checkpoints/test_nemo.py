@@ -209,7 +209,7 @@ def test_what_changes_no_embedding_may_be_anything(tmp_path, networks):
         ("decoder.emb_layers.0.1.bias", None, "there is no 'embedding.1.bias'"),
         ("decoder.emb_layers.1.1.bias", torch.zeros(1), "'decoder.emb_layers.1.1.bias' is not a weight of a NeMo Tita"),
         ("encoder.encoder.0.mconv.0.conv.weight", torch.zeros(80, 1, 5), "(80, 1, 5) where the network has (80, 1, 3)"),
-        ("preprocessor.featurizer.fb", torch.ones(1, 80, 257), "preprocessor.featurizer.fb is not that of features="),
+        ("preprocessor.featurizer.fb", torch.ones(1, 80, 257), "preprocessor.featurizer.fb is not that of the front"),
         ("preprocessor.featurizer.window", torch.hamming_window(400), "preprocessor.featurizer.window is not that"),
         ("preprocessor.featurizer.dct", torch.ones(3), "'preprocessor.featurizer.dct' are of another front end"),
     ],
