@@ -25,7 +25,10 @@ def toolkit_modules(
         names: of modules, without that of the package.
         given: name of a module -> attributes of what stands in for it.
     """
-    found = importlib.util.find_spec(package)
+    try:
+        found = importlib.util.find_spec(package)
+    except ModuleNotFoundError:  # the package that it would be in
+        found = None
     if found is None or not found.submodule_search_locations:
         pytest.skip(f"{package} is not installed: scripts/setup.sh --extras dev")
     root, before = Path(next(iter(found.submodule_search_locations))), dict(sys.modules)
