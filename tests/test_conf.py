@@ -66,7 +66,7 @@ def test_every_key_has_help_that_says_more_than_its_name(command):
     for entry in entries:
         assert len(entry.text) > 1, entry
         assert entry.text != entry.name.rpartition(".")[2]
-        default = yaml.safe_load(entry.default)
+        default = OmegaConf.to_container(OmegaConf.create(f"value: {entry.default}"), resolve=False)["value"]
         assert default == (pytest.approx(shown[entry.name], rel=1e-5) if type(default) is float else shown[entry.name])
 
 

@@ -44,6 +44,7 @@ STATE_KEYS = ("state_dict", "model", "model_state_dict", "model_state")
 DEEPEST, MOST_VALUES, MOST_BITS = 32, 1_000_000, 4096
 """Of what stands beside the weights of a checkpoint; Python does not write longer numbers into a message."""
 
+GZIP, TAR = b"\x1f\x8b", b"ustar"
 NEMO_WEIGHTS, NEMO_SETTINGS = "model_weights.ckpt", "model_config.yaml"
 
 
@@ -74,10 +75,10 @@ def read_weights(path: str | Path) -> ForeignWeights:
         with open(path, "rb") as stream:
             head = stream.read(512)
             stream.seek(0)
-            if head[:2] == b"\x1f\x8b":
+            if head[:2] == GZIP:
                 with gzip.open(stream) as unpacked:
                     return _of_nemo(cast(IO[bytes], unpacked))
-            if head[257:262] == b"ustar":
+            if head[257:262] == TAR:
                 return _of_nemo(stream)
             if head[8:10] in (b'{"', b"{ ", b"{}"):
                 return ForeignWeights(safetensors.torch.load_file(path))
@@ -92,6 +93,29 @@ def read_weights(path: str | Path) -> ForeignWeights:
     ) as error:  # fmt: skip
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise UserError(f"{path}: cannot be read ({reason}); {REMEDY}") from error
+
+
+def glance(path: str | Path) -> dict[Any, Any] | None:
+    """The mapping that a file of torch.save holds, its tensors as ``TensorPlace``: none of them is read.
+
+    None: it is no such file, or one that ``read_weights`` refuses.
+    """
+    try:
+        with open(path, "rb") as stream:
+            content = TorchFile(stream).content
+    except (OSError, EOFError, MemoryError, NotImplementedError, RuntimeError, ValueError, zipfile.BadZipFile):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def is_tar(path: str | Path) -> bool:
+    """Whether a file begins as a tar, plain or of gzip: what NeMo's files are."""
+    try:
+        with open(path, "rb") as stream:
+            head = stream.read(512)
+    except OSError:  # what it is, read_weights says
+        return False
+    return head[:2] == GZIP or head[257:262] == TAR
 
 
 REMEDY = "download it again from its publisher, or ask there for its weights as safetensors"
@@ -212,4 +236,4 @@ def _of_zip(stream: IO[bytes]) -> ForeignWeights:
         return read
 
 
-__all__ = ["ForeignWeights", "Tagged", "read_foreign_settings", "read_weights"]
+__all__ = ["ForeignWeights", "Tagged", "glance", "is_tar", "read_foreign_settings", "read_weights"]

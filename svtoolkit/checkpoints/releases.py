@@ -14,7 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from svtoolkit.checkpoints import hub, modelscope, redimnet
+from svtoolkit.checkpoints import hub, modelscope, nemo, pyannote, redimnet, resemblyzer
+from svtoolkit.checkpoints.foreign_file import read_weights
 from svtoolkit.checkpoints.layout import check_fit, list_names
 from svtoolkit.checkpoints.released import DESCRIPTION, WEIGHTS, ModelDescription, read_description, read_released
 from svtoolkit.checkpoints.speechbrain import release as speechbrain
@@ -118,6 +119,15 @@ KINDS = (
         on_hub=("hyperparams.yaml embedding_model.ckpt",),
     ),
     Kind(
+        "pyannote",
+        "pytorch_model.bin of a WeSpeakerResNet",
+        pyannote.find_weights,
+        pyannote.read,
+        on_hub=("config.yaml pytorch_model.bin",),
+    ),
+    Kind("NeMo", "NAME.nemo", nemo.find_weights, nemo.read, on_hub=("*.nemo",)),
+    Kind("Resemblyzer", "pretrained.pt", resemblyzer.find_weights, resemblyzer.read, on_hub=("pretrained.pt",)),
+    Kind(
         "ReDimNet",
         "NAME.pt with model_config and state_dict",
         redimnet.find_weights,
@@ -167,11 +177,16 @@ def require_release(path: str | Path) -> Release:
     """The same where there must be one.
 
     Raises:
-        UserError: as ``find_release``; nothing that is known.
+        UserError: as ``find_release``; nothing that is known, or a file of weights that is damaged.
     """
     found = find_release(path)
     if found is None:
         expected = "; ".join(f"{kind.name}: {kind.files}" for kind in KINDS)
+        if is_regular(path):
+            names = list_names(list(read_weights(path).weights))
+            raise UserError(
+                f"{path}: holds {names}, weights of no kind that is known; expected a released model ({expected})"
+            )
         raise UserError(f"{Path(path) / DESCRIPTION}: there is no such file; expected a released model ({expected})")
     return found
 

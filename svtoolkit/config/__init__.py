@@ -37,7 +37,9 @@ from svtoolkit.config.networks import (
     RepVggConfig,
     Res2NetConfig,
     ResNetConfig,
+    SpeakerNetConfig,
     SpeechBrainConfig,
+    TitaNetConfig,
 )
 from svtoolkit.config.scoring import (
     CalibrateConfig,

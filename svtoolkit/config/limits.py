@@ -55,6 +55,7 @@ LIMITS: dict[str, Limit] = {
     "features.pad_right": Limit(384_000, 0),
     "model.embedding_dim": Limit(65_536),
     "model.base_width": Limit(1024),
+    "model.map_channels": Limit(65_536),
     "augment.dither": Limit(32_768),
     "augment.time_masks": Limit(100),
     "augment.time_width": Limit(100_000),

@@ -33,6 +33,7 @@ class ResNetConfig(ModelConfig):
     name: str = setting("resnet34", "network; choose with model=... (`svt models` lists them)")
     base_width: int | None = setting(None, "channels of the first stage; null: as published (32; resnet10: 16)")
     embedding_layers: int = setting(1, EMBEDDING_LAYERS)
+    pooling_eps: float = setting(1e-7, "added to the variance in the pooling; pyannote's models: 0")
 
 
 @dataclass
@@ -56,6 +57,27 @@ class ERes2NetV2Config(Res2NetConfig):
     """An ERes2NetV2."""
 
     pooling_eps: float = setting(1e-8, "added to the variance in the pooling, as in 3D-Speaker")
+
+
+MAP_CHANNELS = "channels of the map that is pooled"
+DROPOUT = "share of values that training leaves out after an activation"
+
+
+@dataclass
+class TitaNetConfig(ModelConfig):
+    """A TitaNet."""
+
+    base_width: int | None = setting(None, "channels of the blocks; null: as published (256, 1024; speakernet: 512)")
+    map_channels: int = setting(3072, MAP_CHANNELS)
+    dropout: float = setting(0.1, DROPOUT)
+
+
+@dataclass
+class SpeakerNetConfig(TitaNetConfig):
+    """A SpeakerNet."""
+
+    map_channels: int = setting(1500, MAP_CHANNELS)
+    dropout: float = setting(0.5, DROPOUT)
 
 
 @dataclass

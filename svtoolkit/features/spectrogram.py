@@ -144,6 +144,11 @@ class SpectrogramOptions:
     def __post_init__(self) -> None:
         if self.block not in BLOCKS:
             raise ValueError(f"there is no spectrogram {self.block!r}, expected one of {', '.join(BLOCKS)}")
+        if not 2 <= self.window_samples <= BLOCKS[self.block].fft_samples:
+            raise ValueError(
+                f"features.frame_length_ms is {self.frame_length_ms:g}, expected a window of 2 to "
+                f"{BLOCKS[self.block].fft_samples} samples at {self.sample_rate} Hz"
+            )
         if self.num_bins < 4:
             raise ValueError(f"features.num_bins is {self.num_bins}, expected 4 filters or more")
         if self.pad_right < 0:

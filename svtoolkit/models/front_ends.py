@@ -52,7 +52,12 @@ FRONT_ENDS = Registry(
             "speechbrain", SpeechBrain80Config, "SpeechBrain's ECAPA-TDNN and ResNet", free=("num_bins",)
         ),
         "sb24": _spectrogram("speechbrain", SpeechBrain24Config, "SpeechBrain's x-vector"),
-        "nemo80": _spectrogram("nemo", Nemo80Config, "NeMo's TitaNet"),
+        "nemo80": _spectrogram(
+            "nemo",
+            Nemo80Config,
+            "NeMo's TitaNet; SpeakerNet has 64 bins of 20 ms",
+            free=("num_bins", "frame_length_ms"),
+        ),
         "clova": _spectrogram(
             "clova", ClovaConfig, "clovaai/voxceleb_trainer: 40 bins (lite), 64 (V2)", free=("num_bins",)
         ),

@@ -15,7 +15,9 @@ from svtoolkit.config import (
     RepVggConfig,
     Res2NetConfig,
     ResNetConfig,
+    SpeakerNetConfig,
     SpeechBrainConfig,
+    TitaNetConfig,
 )
 from svtoolkit.config.limits import explain_excess
 from svtoolkit.errors import UserError
@@ -76,6 +78,10 @@ def _simam_resnet(blocks: Blocks) -> Row:
 def _repvgg(blocks: Blocks, widths: Blocks, **arguments: Any) -> Row:
     arguments = {"blocks": blocks, "widths": widths, **arguments}
     return Row("svtoolkit.models.repvgg:build_repvgg", RepVggConfig, arguments, "RepVGG")
+
+
+def _titanet(width: int) -> Row:
+    return Row("svtoolkit.models.titanet:build_titanet", TitaNetConfig, {"width": width}, "TitaNet")
 
 
 def _redimnet(channels: int, kind: str, group_width: int, *stages: tuple[int | None, ...]) -> Row:
@@ -235,6 +241,10 @@ NETWORKS = Registry(
         # of any size, as the model_config of a released file describes one
         "redimnet": Row("svtoolkit.models.redimnet:ReDimNet", ReDimNetSizesConfig, help="ReDimNet"),
         "redimnet2": Row("svtoolkit.models.redimnet2:ReDimNet2", ReDimNet2SizesConfig, help="ReDimNet2"),
+        # NeMo, examples/speaker_tasks/recognition/conf; with features=nemo80, speakernet of 64 bins
+        "titanet_small": _titanet(256),
+        "titanet_large": _titanet(1024),
+        "speakernet": Row("svtoolkit.models.titanet:build_speakernet", SpeakerNetConfig, help="SpeakerNet"),
         # Resemblyzer; with features=res40
         "ge2e_lstm": Row("svtoolkit.models.ge2e:GE2ENetwork", ModelConfig, {"hidden": 256, "layers": 3}, "GE2E LSTM"),
     },

@@ -33,6 +33,9 @@ HEADS = {
 }
 """Values of ``init_head``, and what the log calls them."""
 
+OF_TRAINING = ("dropout",)
+"""Settings of a network that change no embedding: a new run may have others than the model that it is of."""
+
 
 @dataclass(frozen=True)
 class Start:
@@ -147,6 +150,8 @@ def _check_same(file: Path, section: str, found: dict[str, Any], wanted: dict[st
     differing = [key for key in sorted(found.keys() | wanted.keys()) if found.get(key) != wanted.get(key)]
     if section == "features" and {found.get("backend"), wanted.get("backend")} <= KALDI:
         differing = [key for key in differing if key != "backend"]
+    if section == "model":
+        differing = [key for key in differing if key not in OF_TRAINING]
     if differing:
         listed = ", ".join(
             f"{section}.{key} is {found.get(key)!r} there and {wanted.get(key)!r} here" for key in differing

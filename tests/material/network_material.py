@@ -25,6 +25,8 @@ NARROW = {
     "sb_ecapa_tdnn": {"base_width": 16},
     "sb_xvector": {"base_width": 16},
     "sb_resnet": {"base_width": 4, "blocks": (1, 2, 1, 2)},
+    "titanet_small": {"base_width": 16, "map_channels": 24},
+    "speakernet": {"base_width": 16, "map_channels": 24},
     "repvgg_b1g2": {"widths": (8, 8, 16, 16), "blocks": (1, 2, 1, 2)},
     "repvgg_tiny_rsbb_a0": {"widths": (8, 8, 16, 16), "blocks": (1, 2, 1, 2)},
     "repvgg_d2se": {"widths": (8, 8, 16, 16), "blocks": (1, 2, 1, 2)},
