@@ -5,7 +5,7 @@ A row of ``KINDS`` is a kind of release: how it is recognised, and how it is rea
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,12 +33,14 @@ class Kind(NamedTuple):
         find: path -> its file of weights; None: it is no such release.
         read: file of weights and the name of a front end that the user states, or None -> weights and description;
             None: ours, read by ``read_released``.
+        front_ends: those that a user may state, of releases that may not say theirs.
     """
 
     name: str
     files: str
     find: Callable[[Path], Path | None]
     read: Callable[[Path, str | None], State] | None = None
+    front_ends: Collection[str] = ()
 
 
 class Release(NamedTuple):
@@ -76,7 +78,13 @@ RUN = Kind("run", "model/model.yaml, as `svt average` writes it into the exp_dir
 KINDS = (
     Kind("svtoolkit", f"{DESCRIPTION} and {WEIGHTS}, as written by `svt average`", _ours),
     RUN,
-    Kind("WeSpeaker", "avg_model.pt and config.yaml, or NAME.pt and NAME.yaml", wespeaker.find_weights, wespeaker.read),
+    Kind(
+        "WeSpeaker",
+        "avg_model.pt and config.yaml, or NAME.pt and NAME.yaml",
+        wespeaker.find_weights,
+        wespeaker.read,
+        wespeaker.FRONT_ENDS,
+    ),
     Kind("3D-Speaker", "configuration.json and the weights that it names", modelscope.find_weights, modelscope.read),
 )
 
@@ -112,15 +120,13 @@ def read_release(path: str | Path, *, front_end: str | None = None) -> tuple[nn.
 
     Args:
         path: a folder, or the file of weights beside its description.
-        front_end: of a WeSpeaker release, what its features are where its config.yaml does not say so: fbank80 or
-            kaldi_3d; None: what the release says.
+        front_end: what its features are, of a release that does not say so; None: what it says.
 
     Raises:
         UserError: no release, one that is damaged or not known, or a front end stated of one that says its own.
     """
     release = require_release(path)
-    if front_end is not None and release.kind.name != "WeSpeaker":
-        raise UserError(f"front_end is {front_end}, but a release of {release.kind.name} says its own; leave it out")
+    _check_stated(release, front_end)
     if release.kind.read is None:
         return read_released(release.weights.parent)
     weights, description = _read(release, front_end)
@@ -134,14 +140,24 @@ def read_release(path: str | Path, *, front_end: str | None = None) -> tuple[nn.
     return network.eval(), description
 
 
-def describe(release: Release) -> ModelDescription:
-    """The description of a release, whose network is not built.
-
-    Raises: as ``read_release``.
-    """
+def describe(release: Release, *, front_end: str | None = None) -> ModelDescription:
+    """The description of a release, whose network is not built; arguments and errors are those of ``read_release``."""
+    _check_stated(release, front_end)
     if release.kind.read is None:
         return read_description(release.weights.parent)
-    return _read(release, None)[1]
+    return _read(release, front_end)[1]
+
+
+def _check_stated(release: Release, front_end: str | None) -> None:
+    known = release.kind.front_ends
+    if front_end is None or front_end in known:
+        return
+    if not known:
+        raise UserError(
+            f"{release.source}: front_end is {front_end!r}, but a release of {release.kind.name} says its own; leave "
+            "it out"
+        )
+    raise UserError(f"{release.source}: front_end is {front_end!r}, expected one of {', '.join(known)}")
 
 
 def _read(release: Release, front_end: str | None) -> State:

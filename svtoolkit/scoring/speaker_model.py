@@ -180,7 +180,7 @@ def load_model(
     resample: bool = False,
     front_end: str | None = None,
 ) -> SpeakerModel:
-    """Load a released model, ours or one of WeSpeaker's or 3D-Speaker's; nothing in it is executed.
+    """Load a released model, ours or another toolkit's; nothing in it is executed.
 
     Args:
         folder: as written by ``svt average``, the exp_dir of a run, or a folder as the other toolkits release it.
@@ -188,7 +188,7 @@ def load_model(
         precision: fp32, bf16 or fp16 (autocast).
         channel: channel of multi-channel audio, counted from 0; None: such audio is refused.
         resample: convert audio of another rate instead of refusing it.
-        front_end: of a WeSpeaker release that does not say what its features are: fbank80 or kaldi_3d.
+        front_end: what its features are, of a release that does not say so: fbank80, kaldi_3d, ...
 
     Raises:
         UserError: files that are missing, damaged or do not fit each other.

@@ -91,6 +91,11 @@ def read_start(config: TrainConfig) -> Start | None:
     if config.init_from is None:
         if config.init_head != "new":
             raise UserError(f"init_head is {config.init_head}, but init_from is null; say which run it is of")
+        if config.front_end is not None:
+            raise UserError(
+                f"front_end is {config.front_end!r}, but init_from is null; say which release it is of, or choose "
+                "features=... instead"
+            )
         return None
     origin = Path(config.init_from)
     release = find_release(origin)
@@ -135,7 +140,7 @@ def _read_network(config: TrainConfig, origin: Path, release: Release | None, is
         folder = origin / "model" if is_run else origin
         what = "svt average makes it of the run" if is_run else "expected a released model or the exp_dir of a run"
         raise UserError(f"{folder / DESCRIPTION}: there is no such file; {what}; correct init_from")
-    network, description = read_release(origin)
+    network, description = read_release(origin, front_end=config.front_end)
     wanted = {"num_bins": config.features.num_bins, **asdict(config.model)}
     _check_same(release.source, "model", complete_model(description.model), wanted)
     _check_same(release.source, "features", asdict(description.features), asdict(config.features))
