@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from svtoolkit.checkpoints import modelscope
+from svtoolkit.checkpoints import modelscope, onnx_release
 from svtoolkit.checkpoints.layout import check_fit
 from svtoolkit.checkpoints.released import DESCRIPTION, WEIGHTS, ModelDescription, read_description, read_released
 from svtoolkit.checkpoints.wespeaker import release as wespeaker
@@ -34,6 +34,7 @@ class Kind(NamedTuple):
         read: file of weights and the name of a front end that the user states, or None -> weights and description;
             None: ours, read by ``read_released``.
         front_ends: those that a user may state, of releases that may not say theirs.
+        alone: it counts only where nothing else is found, as of an export that lies beside what it was made of.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Kind(NamedTuple):
     find: Callable[[Path], Path | None]
     read: Callable[[Path, str | None], State] | None = None
     front_ends: Collection[str] = ()
+    alone: bool = False
 
 
 class Release(NamedTuple):
@@ -86,6 +88,7 @@ KINDS = (
         wespeaker.FRONT_ENDS,
     ),
     Kind("3D-Speaker", "configuration.json and the weights that it names", modelscope.find_weights, modelscope.read),
+    Kind("ONNX", "NAME.onnx", onnx_release.find_weights, onnx_release.read, onnx_release.STATED, alone=True),
 )
 
 
@@ -95,11 +98,15 @@ def find_release(path: str | Path) -> Release | None:
     Raises:
         UserError: releases of several kinds, or one that lacks a file.
     """
-    found = [Release(kind, file) for kind in KINDS if (file := kind.find(Path(path))) is not None]
+    found = _found(Path(path), alone=False) or _found(Path(path), alone=True)
     if len(found) > 1:
         files = " and ".join(f"{release.weights.name} of {release.kind.name}" for release in found)
         raise UserError(f"{path}: holds releases of several kinds, {files}; put one of them into a folder of its own")
     return found[0] if found else None
+
+
+def _found(path: Path, *, alone: bool) -> list[Release]:
+    return [Release(kind, file) for kind in KINDS if kind.alone == alone and (file := kind.find(path)) is not None]
 
 
 def require_release(path: str | Path) -> Release:

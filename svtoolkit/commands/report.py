@@ -130,7 +130,7 @@ def _network(folder: str, front_end: str | None, *, strict: bool = False) -> dic
     return {
         "model": description.model.get("name"),
         "model folder": folder,
-        "parameters": sum(parameter.numel() for parameter in network.parameters()),
+        "parameters": sum(parameter.numel() for parameter in network.parameters()) or None,
         "embedding size": network.embedding_dim,
         "epochs averaged": description.training.get("epochs_averaged"),
         "training data": description.training.get("data"),

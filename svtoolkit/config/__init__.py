@@ -30,6 +30,7 @@ from svtoolkit.config.networks import (
     EmbeddingLayersConfig,
     ERes2NetV2Config,
     ModelConfig,
+    OnnxConfig,
     PooledConfig,
     RepVggConfig,
     Res2NetConfig,

@@ -58,6 +58,15 @@ class ERes2NetV2Config(Res2NetConfig):
 
 
 @dataclass
+class OnnxConfig(ModelConfig):
+    """An ONNX graph, of which a release says all."""
+
+    graph_bytes: int = setting(1, "size of the file")
+    output: str = setting("embs", "name of the embedding among its outputs")
+    bins_first: bool = setting(False, "it takes (batch, bins, frames)")
+
+
+@dataclass
 class RepVggConfig(ModelConfig):
     """A RepVGG."""
 
