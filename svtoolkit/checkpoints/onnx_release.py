@@ -18,7 +18,7 @@ from svtoolkit.checkpoints.layout import list_names
 from svtoolkit.checkpoints.released import ModelDescription
 from svtoolkit.config import FeaturesConfig
 from svtoolkit.errors import UserError
-from svtoolkit.models.front_ends import BACKENDS, FRONT_ENDS, features_config
+from svtoolkit.models.front_ends import BACKENDS, FRONT_ENDS, RELEASED_FRONT_ENDS, features_config
 from svtoolkit.models.onnx_graph import LARGEST, Input, input_of, open_session
 from svtoolkit.models.onnx_network import run_graph
 from svtoolkit.system.regular_file import is_regular
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".onnx"
 
-STATED = ("fbank80", *(name for name in FRONT_ENDS.rows if name not in {*BACKENDS, "waveform"}))
+STATED = ("fbank80", *(name for name in FRONT_ENDS.rows if name not in BACKENDS | RELEASED_FRONT_ENDS))
 """What a user may state."""
 
 FRAMEWORKS = {"wespeaker": ("fbank80", "0"), "3d-speaker": ("kaldi_3d", "1"), "nemo": ("nemo80", "")}

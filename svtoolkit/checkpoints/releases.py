@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from svtoolkit.checkpoints import modelscope, onnx_release
+from svtoolkit.checkpoints import modelscope, onnx_release, transformers_release
 from svtoolkit.checkpoints.layout import check_fit
 from svtoolkit.checkpoints.released import DESCRIPTION, WEIGHTS, ModelDescription, read_description, read_released
 from svtoolkit.checkpoints.wespeaker import release as wespeaker
@@ -88,6 +88,12 @@ KINDS = (
         wespeaker.FRONT_ENDS,
     ),
     Kind("3D-Speaker", "configuration.json and the weights that it names", modelscope.find_weights, modelscope.read),
+    Kind(
+        "transformers",
+        "config.json of an x-vector head, preprocessor_config.json, and model.safetensors or pytorch_model.bin",
+        transformers_release.find_weights,
+        transformers_release.read,
+    ),
     Kind("ONNX", "NAME.onnx", onnx_release.find_weights, onnx_release.read, onnx_release.STATED, alone=True),
 )
 

@@ -35,6 +35,7 @@ from svtoolkit.config.networks import (
     RepVggConfig,
     Res2NetConfig,
     ResNetConfig,
+    TransformersXVectorConfig,
 )
 from svtoolkit.config.scoring import (
     CalibrateConfig,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from svtoolkit.config.setting import REQUIRED, setting
 
@@ -64,6 +65,14 @@ class OnnxConfig(ModelConfig):
     graph_bytes: int = setting(1, "size of the file")
     output: str = setting("embs", "name of the embedding among its outputs")
     bins_first: bool = setting(False, "it takes (batch, bins, frames)")
+
+
+@dataclass
+class TransformersXVectorConfig(ModelConfig):
+    """An x-vector head of transformers, of which a release says all."""
+
+    architecture: str = setting("WavLMForXVector", "class of transformers")
+    config: dict[str, Any] = setting({}, "what its config.json says")
 
 
 @dataclass

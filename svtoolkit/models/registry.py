@@ -14,6 +14,7 @@ from svtoolkit.config import (
     RepVggConfig,
     Res2NetConfig,
     ResNetConfig,
+    TransformersXVectorConfig,
 )
 from svtoolkit.config.limits import explain_excess
 from svtoolkit.errors import UserError
@@ -234,6 +235,11 @@ frames, num_bins) -> (batch, embedding_dim)."""
 
 RELEASED_NETWORKS: dict[str, Row] = {
     "onnx": Row("svtoolkit.models.onnx_network:OnnxNetwork", OnnxConfig, help="an ONNX graph"),
+    "transformers_xvector": Row(
+        "svtoolkit.models.transformers_xvector:TransformersXVector",
+        TransformersXVectorConfig,
+        help="an x-vector head of transformers",
+    ),
 }
 """Networks that exist as releases of other toolkits alone: they are loaded, and not chosen for a training."""
 
