@@ -195,6 +195,13 @@ def unsaid(tmp_path, converted):
     return write_wespeaker(tmp_path / "mine", converted, config)
 
 
+def test_a_renamed_eres2net_of_that_size_is_asked_about(tmp_path):
+    for size, found in ((192, "as eres2net_cn_commom_200k, whose features are 3D-Speaker's"), (512, "there are no")):
+        config = {"model": "ERes2Net34_aug", "model_args": {"feat_dim": 80, "embed_dim": size}}
+        folder = write_wespeaker(tmp_path / str(size), {"projection.bias": torch.zeros(1)}, config)
+        assert found in refusal(folder)
+
+
 def test_every_command_that_takes_a_release_takes_its_front_end(unsaid, wespeaker_release, speech, tmp_path, capsys):
     wav = (speech / "wav.scp").read_text().split()[1]
     results = tmp_path / "results.json"
