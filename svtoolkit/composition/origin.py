@@ -9,7 +9,7 @@ from typing import Any
 
 from svtoolkit.composition.catalogue import Catalogue, Layer
 from svtoolkit.errors import UserError
-from svtoolkit.models.registry import RELEASED_NETWORKS
+from svtoolkit.models.registry import check_trainable
 from svtoolkit.system.plain_data import MalformedError, read_yaml
 from svtoolkit.system.regular_file import is_regular
 
@@ -44,11 +44,8 @@ def settings_of(init_from: str, catalogue: Catalogue, given: set[str], *, front_
                 f"{file}: says nothing of the {group}, so it is no description of a model; correct init_from"
             )
         option = found.get("name") if group == "model" else found.get("backend")
-        if group == "model" and option in RELEASED_NETWORKS:
-            raise UserError(
-                f"{file}: its network is {RELEASED_NETWORKS[str(option)].help}, which cannot be trained; begin with "
-                "another release"
-            )
+        if group == "model":
+            check_trainable(str(option), file)
         if group == "features" and option not in catalogue.options[group]:
             option = catalogue.default(group)
         if option not in catalogue.options[group]:

@@ -244,6 +244,20 @@ RELEASED_NETWORKS: dict[str, Row] = {
 """Networks that exist as releases of other toolkits alone: they are loaded, and not chosen for a training."""
 
 
+def check_trainable(name: str, file: object) -> None:
+    """Refuse a network that is only ever loaded.
+
+    Args:
+        file: that names it, for the message.
+
+    Raises:
+        UserError: it is one of ``RELEASED_NETWORKS``.
+    """
+    if name in RELEASED_NETWORKS:
+        what = RELEASED_NETWORKS[name].help
+        raise UserError(f"{file}: its network is {what}, which cannot be trained; begin with another release")
+
+
 def _row(name: object) -> Row:
     """Of a network that can be built, by whatever a description says."""
     released = RELEASED_NETWORKS.get(name) if isinstance(name, str) else None

@@ -17,7 +17,7 @@ from svtoolkit.crops.training_set import TrainingSet
 from svtoolkit.errors import UserError
 from svtoolkit.losses import Head
 from svtoolkit.models.front_ends import KALDI
-from svtoolkit.models.registry import complete_model
+from svtoolkit.models.registry import check_trainable, complete_model
 from svtoolkit.runs.exp_dir import CHECKPOINTS, CONFIG
 from svtoolkit.runs.full_state import load_latest_state
 from svtoolkit.system.plain_data import read_yaml
@@ -141,6 +141,7 @@ def _read_network(config: TrainConfig, origin: Path, release: Release | None, is
         what = "svt average makes it of the run" if is_run else "expected a released model or the exp_dir of a run"
         raise UserError(f"{folder / DESCRIPTION}: there is no such file; {what}; correct init_from")
     network, description = read_release(origin, front_end=config.front_end)
+    check_trainable(description.model["name"], release.source)
     wanted = {"num_bins": config.features.num_bins, **asdict(config.model)}
     _check_same(release.source, "model", complete_model(description.model), wanted)
     _check_same(release.source, "features", asdict(description.features), asdict(config.features))

@@ -201,8 +201,11 @@ def test_a_released_form_with_another_file_in_it_is_not_run(tmp_path):
 def test_it_cannot_be_trained(tmp_path, capsys):
     path = write_graph(tmp_path / "model.onnx", small_graph(), WESPEAKER)
     words = ["train", "data.train=data/train", f"exp_dir={tmp_path / 'exp'}"]
-    assert main([*words, f"init_from={path}"]) == 1
-    assert f"{path}: its network is an ONNX graph, which cannot be trained" in capsys.readouterr().err
+    for chosen in ([], ["model=resnet10", "features=fbank80"]):
+        assert main([*words, f"init_from={path}", *chosen]) == 1
+        assert f"{path}: its network is an ONNX graph, which cannot be trained" in capsys.readouterr().err
+    assert main(["convert-model", f"model={path}", f"out={tmp_path / 'theirs'}", "format=wespeaker"]) == 1
+    assert "model.name is 'onnx', and WeSpeaker has no such network" in capsys.readouterr().err
     for command in (words, ["memory"]):
         assert main([*command, "model=onnx"]) == 1
         assert "model=onnx is an ONNX graph, which comes as a released model and cannot be" in capsys.readouterr().err
@@ -211,6 +214,14 @@ def test_it_cannot_be_trained(tmp_path, capsys):
         load_model(path, device="cpu", precision="bf16")
     with pytest.raises(UserError, match="graph_bytes is 0, expected 1"):
         build_model("onnx", graph_bytes=0)
+
+
+def test_a_report_says_no_number_of_parameters(tmp_path):
+    from svtoolkit.commands.report import _network
+
+    path = write_graph(tmp_path / "model.onnx", small_graph(), WESPEAKER)
+    facts = _network(str(path), None, strict=True)
+    assert (facts["model"], facts["parameters"], facts["embedding size"]) == ("onnx", None, 4)
 
 
 def test_without_onnxruntime_its_name_is_said(tmp_path, monkeypatch):
