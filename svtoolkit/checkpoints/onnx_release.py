@@ -78,9 +78,9 @@ def read(weights: Path, front_end: str | None) -> tuple[dict[str, Tensor], Model
         session = open_session(content)
         said: dict[str, str] = dict(session.get_modelmeta().custom_metadata_map)
         taken = input_of(session, bins_first=True if said.get("framework") == "nemo" else None)
-    except ValueError as error:
+        output = _output_of(session, said)
+    except ValueError as error:  # of names that are no text, too
         raise UserError(f"cannot be used: {error}; download it again, or export it anew") from error
-    output = _output_of(session, said)
     features = _features(said, taken, front_end, output)
     model: dict[str, Any] = {
         "name": "onnx",

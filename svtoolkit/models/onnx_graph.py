@@ -149,7 +149,9 @@ def open_session(content: bytes, *, device: torch.device | None = None, threads:
     ):
         providers.insert(0, ("CUDAExecutionProvider", {"device_id": device.index or 0}))
     try:
-        return onnxruntime.InferenceSession(content, options, providers=providers)
+        session = onnxruntime.InferenceSession(content, options, providers=providers, enable_fallback=0)
+        session.disable_fallback()  # either would be told on standard output
+        return session
     except Exception as error:  # its own kinds have no base but this
         raise ValueError(f"onnxruntime {onnxruntime.__version__} cannot load it ({reason_of(error)})") from error
 

@@ -178,6 +178,8 @@ def test_files_that_cannot_be_used(tmp_path):
     for damaged in (b"", whole[:100], b"no graph"):
         path.write_bytes(damaged)
         assert "cannot be used: it " in refusal(path)
+    path.write_bytes(whole.replace(b"embs", b"\xa0mbs"))
+    assert "cannot be used: 'utf-8' codec can't decode" in refusal(path)
     newer = small_graph()
     newer.opset_import[0].version = 99
     assert "cannot load it" in refusal(write_graph(path, newer, WESPEAKER))

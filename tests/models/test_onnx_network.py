@@ -162,6 +162,13 @@ def test_other_versions_and_operators_are_refused_by_onnxruntime():
         assert "\n" not in str(caught.value)
 
 
+def test_a_name_that_is_no_text_is_refused_without_a_word_on_standard_output(capsys):
+    foreign = small_graph(extra=[helper.make_node("Evil", ["y"], ["z"], domain="evil")], domains=["evil"])
+    with pytest.raises(ValueError, match="cannot load it"):
+        open_session(foreign.SerializeToString().replace(b"Evil", b"\xa0vil"))
+    assert capsys.readouterr().out == ""
+
+
 def test_inputs_that_are_no_features():
     def taken(shape, **options):
         return input_of(open_session(small_graph(shape).SerializeToString()), **options)
