@@ -31,7 +31,7 @@ SUFFIX = ".onnx"
 STATED = ("fbank80", *(name for name in FRONT_ENDS.rows if name not in BACKENDS | RELEASED_FRONT_ENDS))
 """What a user may state."""
 
-FRAMEWORKS = {"wespeaker": ("fbank80", "0"), "3d-speaker": ("kaldi_3d", "1"), "nemo": ("nemo80", "")}
+FRAMEWORKS = {"wespeaker": ("fbank80", "0"), "3d-speaker": ("kaldi_3d", "1"), "nemo": ("nemo80", "1")}
 """framework -> its front end, and the normalize_samples that go with it: 1 for samples in [-1, 1]."""
 
 NORMALISATIONS = {"wespeaker": ("", "global-mean"), "3d-speaker": ("", "global-mean"), "nemo": ("per_feature",)}

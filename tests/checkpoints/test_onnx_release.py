@@ -122,7 +122,7 @@ def test_the_metadata_of_sherpa_onnx_say_the_features(tmp_path, said, features, 
 
 
 def test_a_graph_of_nemo(tmp_path):
-    write_graph(tmp_path / "titanet.onnx", nemo_graph(), NEMO)
+    write_graph(tmp_path / "titanet.onnx", nemo_graph(), {**NEMO, "normalize_samples": 1})
     network, description = read_release(tmp_path)
     assert description.features == Nemo80Config()
     assert (description.model["output"], description.model["bins_first"]) == ("embs", True)
@@ -161,6 +161,12 @@ def test_metadata_that_do_not_say_it(tmp_path, said, found):
     message = refusal(path)
     assert found in message
     assert "kaldi_3d" in message or "say it" not in message
+
+
+def test_an_export_of_3d_speaker_is_known_by_its_names_and_asked_about(tmp_path):
+    path = write_graph(tmp_path / "model.onnx", small_graph(names=("feature", "embedding")))
+    assert "are named as of 3D-Speaker's exports, whose features are kaldi_3d; say it" in refusal(path)
+    assert read_release(path, front_end="kaldi_3d")[1].features == Kaldi3DConfig()
 
 
 def test_a_front_end_that_does_not_fit(tmp_path):
