@@ -187,7 +187,8 @@ def test_an_experiment_is_what_its_file_says(experiment):
     assert text.startswith("# ")
     found = composed(f"experiment={experiment}", "data.train=y")
     assert found == {**found, **expected(experiment), "data.train": "y"}
-    assert set(found) - set(expected(experiment)) <= {"exp_dir", "seed", "resume", "init_from", "init_head"}
+    of_a_run = {"exp_dir", "seed", "resume", "init_from", "init_head", "front_end"}
+    assert set(found) - set(expected(experiment)) <= of_a_run
     assert composition.load("train", [f"experiment={experiment}", "exp_dir=x", "data.train=y"])
 
 

@@ -7,19 +7,11 @@ import re
 from paths import ROOT
 
 from svtoolkit.checkpoints.hub import is_address, parse_address
-from svtoolkit.checkpoints.releases import KINDS
-from svtoolkit.composition import Catalogue
-from svtoolkit.models.registry import NETWORKS
+from svtoolkit.checkpoints.kinds import KINDS
+from svtoolkit.models.front_ends import FRONT_ENDS
+from svtoolkit.models.registry import NETWORKS, RELEASED_NETWORKS
 
 PAGE = (ROOT / "docs" / "published_models.md").read_text(encoding="utf-8")
-
-KINDS_TO_COME = {"SpeechBrain", "pyannote", "NeMo", "ReDimNet", "Resemblyzer", "transformers", "ONNX"}
-NETWORKS_TO_COME = {
-    *("sb_ecapa_tdnn", "sb_resnet", "sb_xvector"),
-    *("titanet_large", "titanet_small", "speakernet"),
-    *("redimnet", "redimnet2", "transformers_xvector", "onnx"),
-}
-FRONT_ENDS_TO_COME = {"waveform"}
 
 ONE_RATE = r"\d\.\d{2,3}"
 RATES = re.compile(rf"|{ONE_RATE}|{ONE_RATE} / {ONE_RATE} / {ONE_RATE}")
@@ -34,9 +26,9 @@ def rows() -> list[tuple[str, str, str, str, str]]:
 
 
 def test_every_row_is_of_a_kind_a_network_and_a_front_end():
-    kinds = {kind.name for kind in KINDS} | KINDS_TO_COME
-    networks = set(NETWORKS.rows) | NETWORKS_TO_COME
-    front_ends = set(Catalogue("train").options["features"]) | FRONT_ENDS_TO_COME
+    kinds = {kind.name for kind in KINDS}
+    networks = {*NETWORKS.rows, *RELEASED_NETWORKS}
+    front_ends = {"fbank80", *FRONT_ENDS}
     for model, kind, network, features, rates in rows():
         assert kind in kinds, model
         assert network.strip("`") in networks, model

@@ -27,7 +27,7 @@ from svtoolkit.config import FeaturesConfig
 from svtoolkit.errors import UserError
 from svtoolkit.models import build_model
 from svtoolkit.models.front_ends import features_config
-from svtoolkit.models.registry import NETWORKS
+from svtoolkit.models.registry import NETWORKS, RELEASED_NETWORKS
 from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.checksum import hash_file
 from svtoolkit.system.plain_data import MalformedError, read_yaml, write_yaml
@@ -180,7 +180,7 @@ def _check_digest(path: Path, description: ModelDescription) -> None:
 
 def _check_size(path: Path, weights: Mapping[str, Tensor], description: ModelDescription) -> None:
     """Refuse a network of ours that is much larger than the weights, before memory is taken for it."""
-    if description.model.get("name") not in NETWORKS.rows:
+    if description.model.get("name") not in {*NETWORKS.rows, *RELEASED_NETWORKS}:
         return
     with torch.device("meta"):
         network = build_model(**description.model)

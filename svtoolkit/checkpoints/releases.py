@@ -1,50 +1,22 @@
-"""A released model by one word: what lies at a path or on the hub, ours or another toolkit's.
-
-A row of ``KINDS`` is a kind of release: how it is recognised, how it is read, and what of a repository of the hub is
-fetched. Nothing in one is executed.
-"""
+"""A released model by one word: what lies at a path or on the hub, of any toolkit; nothing in it is executed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from svtoolkit.checkpoints import hub, modelscope, nemo, pyannote, redimnet, resemblyzer
+from svtoolkit.checkpoints import hub
 from svtoolkit.checkpoints.foreign_file import read_weights
+from svtoolkit.checkpoints.kinds import KINDS, Kind, State
 from svtoolkit.checkpoints.layout import check_fit, list_names
-from svtoolkit.checkpoints.released import DESCRIPTION, WEIGHTS, ModelDescription, read_description, read_released
-from svtoolkit.checkpoints.speechbrain import release as speechbrain
-from svtoolkit.checkpoints.wespeaker import release as wespeaker
+from svtoolkit.checkpoints.released import DESCRIPTION, ModelDescription, read_description, read_released
 from svtoolkit.errors import UserError
 from svtoolkit.models import build_model
 from svtoolkit.system.regular_file import is_regular
-
-State = tuple[dict[str, Tensor], ModelDescription]
-"""Weights under our names, and what they are of."""
-
-
-class Kind(NamedTuple):
-    """A row of the table.
-
-    Attributes:
-        name: what a release of this kind is called.
-        files: those that it consists of, for messages.
-        find: path -> its file of weights; None: it is no such release.
-        read: file of weights and the name of a front end that the user states, or None -> weights and description;
-            None: ours, read by ``read_released``.
-        on_hub: sets of files, the first of which that a repository has is fetched: words of ``hub.complete``.
-    """
-
-    name: str
-    files: str
-    find: Callable[[Path], Path | None]
-    read: Callable[[Path, str | None], State] | None = None
-    on_hub: tuple[str, ...] = ()
 
 
 class Release(NamedTuple):
@@ -74,69 +46,6 @@ class Release(NamedTuple):
         return hub.origin_of(self.weights)
 
 
-def _ours(path: Path) -> Path | None:
-    return path / WEIGHTS if is_regular(path / DESCRIPTION) else None
-
-
-def _run(path: Path) -> Path | None:
-    return _ours(path / "model")
-
-
-RUN = Kind(
-    "run",
-    "model/model.yaml, as `svt average` writes it into the exp_dir of a run",
-    _run,
-    on_hub=(f"model/{DESCRIPTION} model/{WEIGHTS}",),
-)
-
-KINDS = (
-    Kind(
-        "svtoolkit",
-        f"{DESCRIPTION} and {WEIGHTS}, as written by `svt average`",
-        _ours,
-        on_hub=(f"{DESCRIPTION} {WEIGHTS}",),
-    ),
-    RUN,
-    Kind(
-        "WeSpeaker",
-        "avg_model.pt and config.yaml, or NAME.pt and NAME.yaml",
-        wespeaker.find_weights,
-        wespeaker.read,
-        on_hub=("config.yaml avg_model.pt", "config.yaml models/avg_model.pt", "*.yaml *.pt"),
-    ),
-    Kind(
-        "3D-Speaker",
-        "configuration.json and the weights that it names",
-        modelscope.find_weights,
-        modelscope.read,
-        on_hub=tuple(f"configuration.json *{suffix}" for suffix in modelscope.SUFFIXES),
-    ),
-    Kind(
-        "SpeechBrain",
-        "hyperparams.yaml and embedding_model.ckpt",
-        speechbrain.find_weights,
-        speechbrain.read,
-        on_hub=("hyperparams.yaml embedding_model.ckpt",),
-    ),
-    Kind(
-        "pyannote",
-        "pytorch_model.bin of a WeSpeakerResNet",
-        pyannote.find_weights,
-        pyannote.read,
-        on_hub=("config.yaml pytorch_model.bin",),
-    ),
-    Kind("NeMo", "NAME.nemo", nemo.find_weights, nemo.read, on_hub=("*.nemo",)),
-    Kind("Resemblyzer", "pretrained.pt", resemblyzer.find_weights, resemblyzer.read, on_hub=("pretrained.pt",)),
-    Kind(
-        "ReDimNet",
-        "NAME.pt with model_config and state_dict",
-        redimnet.find_weights,
-        redimnet.read,
-        on_hub=("*.pt",),
-    ),
-)
-
-
 def find_release(path: str | Path) -> Release | None:
     """What kind of release lies at a path, or at an address of the hub, which is fetched; None: none that is known.
 
@@ -145,11 +54,15 @@ def find_release(path: str | Path) -> Release | None:
     """
     if hub.is_address(path):
         return _find_on_hub(hub.parse_address(path))
-    found = [Release(kind, file) for kind in KINDS if (file := kind.find(Path(path))) is not None]
+    found = _found(Path(path), alone=False) or _found(Path(path), alone=True)
     if len(found) > 1:
         files = " and ".join(f"{release.weights.name} of {release.kind.name}" for release in found)
         raise UserError(f"{path}: holds releases of several kinds, {files}; put one of them into a folder of its own")
     return found[0] if found else None
+
+
+def _found(path: Path, *, alone: bool) -> list[Release]:
+    return [Release(kind, file) for kind in KINDS if kind.alone == alone and (file := kind.find(path)) is not None]
 
 
 def _find_on_hub(address: hub.Address) -> Release:
@@ -196,15 +109,13 @@ def read_release(path: str | Path, *, front_end: str | None = None) -> tuple[nn.
 
     Args:
         path: a folder, the file of weights beside its description, or hf://org/name[@revision].
-        front_end: of a WeSpeaker release, what its features are where its config.yaml does not say so: fbank80 or
-            kaldi_3d; None: what the release says.
+        front_end: what its features are, of a release that does not say so; None: what it says.
 
     Raises:
         UserError: no release, one that is damaged or not known, or a front end stated of one that says its own.
     """
     release = require_release(path)
-    if front_end is not None and release.kind.name != "WeSpeaker":
-        raise UserError(f"front_end is {front_end}, but a release of {release.kind.name} says its own; leave it out")
+    _check_stated(release, front_end)
     if release.kind.read is None:
         network, description = read_released(release.weights.parent)
         return network, _with_origin(release, description)
@@ -219,14 +130,24 @@ def read_release(path: str | Path, *, front_end: str | None = None) -> tuple[nn.
     return network.eval(), description
 
 
-def describe(release: Release) -> ModelDescription:
-    """The description of a release, whose network is not built.
-
-    Raises: as ``read_release``.
-    """
+def describe(release: Release, *, front_end: str | None = None) -> ModelDescription:
+    """The description of a release, whose network is not built; arguments and errors are those of ``read_release``."""
+    _check_stated(release, front_end)
     if release.kind.read is None:
         return _with_origin(release, read_description(release.weights.parent))
-    return _read(release, None)[1]
+    return _read(release, front_end)[1]
+
+
+def _check_stated(release: Release, front_end: str | None) -> None:
+    known = release.kind.front_ends
+    if front_end is None or front_end in known:
+        return
+    if not known:
+        raise UserError(
+            f"{release.source}: front_end is {front_end!r}, but a release of {release.kind.name} says its own; leave "
+            "it out"
+        )
+    raise UserError(f"{release.source}: front_end is {front_end!r}, expected one of {', '.join(known)}")
 
 
 def pinned(path: str | Path) -> str:

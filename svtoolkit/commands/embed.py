@@ -49,6 +49,7 @@ def run(config: EmbedConfig, command_line: str) -> int:
         batch_size=config.batch_size,
         num_workers=config.num_workers,
         stored=source == "features",
+        front_end=config.front_end,
     )
     form = _check_features(config, model) if source == "features" else None
     utterances = KaldiDir.read(config.data, config.root, source).utterances()

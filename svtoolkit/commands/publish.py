@@ -129,12 +129,14 @@ def _result(path: str, model: str, digest: str) -> dict[str, Any]:
         log.warning("%s: no record says which model its embeddings are of; they are taken for those of %s", path, model)
         return result
     try:
-        found = hash_file(require_release(behind).weights)
+        found = hash_file(require_release(behind.path).weights)
     except UserError as error:
-        raise UserError(f"{path}: is of the model {behind}, which cannot be compared with {model}: {error}") from error
+        raise UserError(
+            f"{path}: is of the model {behind.path}, which cannot be compared with {model}: {error}"
+        ) from error
     if found != digest:
         raise UserError(
-            f"{path}: is of the model {behind}, whose weights are not those of {model}; evaluate the model that is "
+            f"{path}: is of the model {behind.path}, whose weights are not those of {model}; evaluate the model that is "
             "published, or leave the file out"
         )
     return result

@@ -35,6 +35,8 @@ def run(config: ReportConfig, command_line: str) -> int:
     """Gather results, scores, history and facts, and write the report."""
     if config.model is not None:
         config = replace(config, model=pinned(config.model))
+    if config.front_end is not None and config.model is None:
+        raise UserError(f"front_end is {config.front_end!r}, but model is null; name the release, or leave it out")
     results = _results(config)
     name_systems(results, config.names)
     history, config_text = [], ""
@@ -100,11 +102,11 @@ def _facts(config: ReportConfig, results: list[dict[str, Any]]) -> dict[str, Any
     if torch.cuda.is_available():
         facts["gpu"] = torch.cuda.get_device_name()
     of_results = [model_behind(result["scores_file"]) for result in results]
-    networks = {folder: _network(folder) for folder in dict.fromkeys(of_results) if folder}
-    for result, folder in zip(results, of_results, strict=True):
-        result["network"] = networks.get(folder or "", {})
+    networks = {model: _network(*model) for model in dict.fromkeys(of_results) if model}
+    for result, model in zip(results, of_results, strict=True):
+        result["network"] = networks[model] if model else {}
     if config.model is not None:
-        facts |= _network(config.model, strict=True)
+        facts |= _network(config.model, config.front_end, strict=True)
     elif len(networks) == 1 and all(of_results):
         facts |= next(iter(networks.values()))
     if config.exp_dir is not None:
@@ -119,10 +121,10 @@ def _facts(config: ReportConfig, results: list[dict[str, Any]]) -> dict[str, Any
     return facts
 
 
-def _network(folder: str, *, strict: bool = False) -> dict[str, Any]:
+def _network(folder: str, front_end: str | None, *, strict: bool = False) -> dict[str, Any]:
     """Facts of a released model; none of one that can no longer be read, unless ``strict``."""
     try:
-        network, description = read_release(folder)
+        network, description = read_release(folder, front_end=front_end)
     except UserError:
         if strict:
             raise
@@ -131,7 +133,7 @@ def _network(folder: str, *, strict: bool = False) -> dict[str, Any]:
     return {
         "model": description.model.get("name"),
         "model folder": folder,
-        "parameters": sum(parameter.numel() for parameter in network.parameters()),
+        "parameters": sum(parameter.numel() for parameter in network.parameters()) or None,
         "embedding size": network.embedding_dim,
         "epochs averaged": description.training.get("epochs_averaged"),
         "training data": description.training.get("data"),

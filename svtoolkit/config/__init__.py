@@ -31,6 +31,7 @@ from svtoolkit.config.networks import (
     EmbeddingLayersConfig,
     ERes2NetV2Config,
     ModelConfig,
+    OnnxConfig,
     PooledConfig,
     ReDimNet2SizesConfig,
     ReDimNetSizesConfig,
@@ -40,6 +41,7 @@ from svtoolkit.config.networks import (
     SpeakerNetConfig,
     SpeechBrainConfig,
     TitaNetConfig,
+    TransformersXVectorConfig,
 )
 from svtoolkit.config.scoring import (
     CalibrateConfig,

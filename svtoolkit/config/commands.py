@@ -16,6 +16,7 @@ from svtoolkit.config.data import (
 from svtoolkit.config.losses import LossConfig
 from svtoolkit.config.networks import ModelConfig, ResNetConfig
 from svtoolkit.config.scoring import (
+    FRONT_END,
     CalibrateConfig,
     EmbedConfig,
     EvaluateConfig,
@@ -49,11 +50,7 @@ class ConvertModelConfig:
     format: str = setting(
         "svtoolkit", "svtoolkit (model.safetensors + model.yaml) or wespeaker (avg_model.pt + config.yaml)"
     )
-    front_end: str | None = setting(
-        None,
-        "features of a WeSpeaker release that does not say them: fbank80 (its own) or kaldi_3d (3D-Speaker's weights); "
-        "null: what the release says",
-    )
+    front_end: str | None = setting(None, FRONT_END)
 
 
 @dataclass

@@ -89,6 +89,22 @@ class ReDimNetTFConfig(ReDimNetConfig):
 
 
 @dataclass
+class WaveformConfig(FeaturesConfig):
+    """The waveform itself."""
+
+    backend: str = setting("waveform", BACKEND)
+    num_bins: int = setting(1, "fixed: every sample is a frame of one value")
+    frame_length_ms: float = setting(325.0, "fewest milliseconds that the network can embed")
+    frame_shift_ms: float = setting(0.0, "fixed: of no use")
+    window: str = setting("rectangular", "fixed")
+    preemphasis: float = setting(0.0, "fixed")
+    low_freq: float = setting(0.0, "fixed")
+    int16_scale: bool = setting(False, "fixed: samples stay in [-1, 1]")
+    remove_mean: bool = setting(False, "fixed: norm_signal does it")
+    norm_signal: bool = setting(False, "make the waveform one of mean 0 and variance 1")
+
+
+@dataclass
 class Resemblyzer40Config(_SpectrogramConfig):
     """The mel energies of Resemblyzer, neither their logarithm nor centred."""
 

@@ -81,6 +81,23 @@ class SpeakerNetConfig(TitaNetConfig):
 
 
 @dataclass
+class OnnxConfig(ModelConfig):
+    """An ONNX graph, of which a release says all."""
+
+    graph_bytes: int = setting(1, "size of the file")
+    output: str = setting("embs", "name of the embedding among its outputs")
+    bins_first: bool = setting(False, "it takes (batch, bins, frames)")
+
+
+@dataclass
+class TransformersXVectorConfig(ModelConfig):
+    """An x-vector head of transformers, of which a release says all."""
+
+    architecture: str = setting("WavLMForXVector", "class of transformers")
+    config: dict[str, Any] = setting({}, "what its config.json says")
+
+
+@dataclass
 class RepVggConfig(ModelConfig):
     """A RepVGG."""
 

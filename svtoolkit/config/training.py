@@ -257,6 +257,10 @@ class TrainConfig:
     init_from: str | None = setting(
         None, "first weights: a released model, hf://org/name, or the exp_dir of a run; null: random ones"
     )
+    front_end: str | None = setting(
+        None,
+        "with init_from: features of a release that does not say them, such as fbank80 or kaldi_3d; null: what it says",
+    )
     init_head: str = setting(
         "new", "with init_from: new; keep: the head of that run; original_speakers: its classes of speed 1"
     )

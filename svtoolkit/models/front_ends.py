@@ -16,6 +16,7 @@ from svtoolkit.config.front_ends import (
     Resemblyzer40Config,
     SpeechBrain24Config,
     SpeechBrain80Config,
+    WaveformConfig,
 )
 from svtoolkit.config.limits import explain_excess
 from svtoolkit.errors import UserError
@@ -66,6 +67,16 @@ FRONT_ENDS = Registry(
             "tensorflow", ReDimNetTFConfig, "ReDimNet with feat_type tf, and WeSpeaker's tfmel", free=_FREE
         ),
         "res40": _spectrogram("resemblyzer", Resemblyzer40Config, "Resemblyzer's mel energies, no logarithm"),
+        "waveform": Row(
+            "svtoolkit.features.waveform:build_waveform",
+            WaveformConfig,
+            {
+                key: value
+                for key, value in defaults(WaveformConfig).items()
+                if key not in ("backend", "sample_rate", "frame_length_ms", "norm_signal")
+            },
+            "the waveform itself, for the x-vector heads of transformers",
+        ),
     },
     FeaturesConfig,
 )
@@ -75,6 +86,9 @@ arguments, by keyword, raises ValueError or ImportError where they make no front
 
 BACKENDS = frozenset({"torch", "torchaudio"})
 """Names that say how the filter bank is computed, not what it is."""
+
+RELEASED_FRONT_ENDS = frozenset({"waveform"})
+"""Names that belong to networks which are not trained here."""
 
 KALDI = BACKENDS | {"kaldi_3d"}
 """Names that make the same features of the same other settings."""

@@ -9,6 +9,7 @@ from svtoolkit.config import (
     EmbeddingLayersConfig,
     ERes2NetV2Config,
     ModelConfig,
+    OnnxConfig,
     PooledConfig,
     ReDimNet2SizesConfig,
     ReDimNetSizesConfig,
@@ -18,6 +19,7 @@ from svtoolkit.config import (
     SpeakerNetConfig,
     SpeechBrainConfig,
     TitaNetConfig,
+    TransformersXVectorConfig,
 )
 from svtoolkit.config.limits import explain_excess
 from svtoolkit.errors import UserError
@@ -255,6 +257,37 @@ and the row's arguments by keyword, raises ValueError where they make no network
 frames, num_bins) -> (batch, embedding_dim)."""
 
 
+RELEASED_NETWORKS: dict[str, Row] = {
+    "onnx": Row("svtoolkit.models.onnx_network:OnnxNetwork", OnnxConfig, help="an ONNX graph"),
+    "transformers_xvector": Row(
+        "svtoolkit.models.transformers_xvector:TransformersXVector",
+        TransformersXVectorConfig,
+        help="an x-vector head of transformers",
+    ),
+}
+"""Networks that exist as releases of other toolkits alone: they are loaded, and not chosen for a training."""
+
+
+def check_trainable(name: str, file: object) -> None:
+    """Refuse a network that is only ever loaded.
+
+    Args:
+        file: that names it, for the message.
+
+    Raises:
+        UserError: it is one of ``RELEASED_NETWORKS``.
+    """
+    if name in RELEASED_NETWORKS:
+        what = RELEASED_NETWORKS[name].help
+        raise UserError(f"{file}: its network is {what}, which cannot be trained; begin with another release")
+
+
+def _row(name: object) -> Row:
+    """Of a network that can be built, by whatever a description says."""
+    released = RELEASED_NETWORKS.get(name) if isinstance(name, str) else None
+    return released or NETWORKS[name]  # type: ignore[index]  # which says what is wrong with it
+
+
 def list_models() -> list[str]:
     """Names that ``build_model`` knows."""
     return list(NETWORKS)
@@ -262,7 +295,7 @@ def list_models() -> list[str]:
 
 def complete_model(model: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of ``build_model`` with the settings that are left at their defaults, as a run stores them."""
-    return {**defaults(NETWORKS[model["name"]].settings or ModelConfig), **model}
+    return {**defaults(_row(model["name"]).settings or ModelConfig), **model}
 
 
 def build_model(name: str, *, num_bins: int = 80, embedding_dim: int = 256, **options: Any) -> SpeakerNetwork:
@@ -282,7 +315,7 @@ def build_model(name: str, *, num_bins: int = 80, embedding_dim: int = 256, **op
         UserError: unknown name or option (with the nearest known one), a size that is no whole number above 0, or
             what a package of the user's own built is no such module.
     """
-    row = NETWORKS[name]
+    row = _row(name)
     settings = row.settings or ModelConfig
     families = [defaults(each) for each in {row.settings or ModelConfig for row in NETWORKS.rows.values()}]
     begins = {key: [each[key] for each in families if key in each] for key in options}
@@ -301,7 +334,8 @@ def build_model(name: str, *, num_bins: int = 80, embedding_dim: int = 256, **op
         if problem := explain_excess("num_bins" if key == "num_bins" else f"model.{key}", value):
             raise UserError(f"network {name}: {key} is {value!r}, {problem}")
     try:
-        network: SpeakerNetwork = NETWORKS.load(name)(**{**defaults(settings), **given, **row.arguments})
+        build = row.load() if name in RELEASED_NETWORKS else NETWORKS.load(name)
+        network: SpeakerNetwork = build(**{**defaults(settings), **given, **row.arguments})
     except ValueError as error:
         raise UserError(f"network {name}: {error}") from error
     if getattr(network, "embedding_dim", None) != embedding_dim:

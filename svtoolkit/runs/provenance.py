@@ -11,7 +11,7 @@ import logging
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from svtoolkit.errors import hide_credentials
 from svtoolkit.system.atomic import atomic_write
@@ -98,10 +98,24 @@ def commands_behind(
     return list(dict.fromkeys(filter(None, commands)))
 
 
-def model_behind(scores_file: str | Path) -> str | None:
+class ModelBehind(NamedTuple):
+    """What some embeddings were made with.
+
+    Attributes:
+        path: of the released model.
+        front_end: what `svt embed` was told of its features; None: nothing.
+    """
+
+    path: str
+    front_end: str | None = None
+
+
+def model_behind(scores_file: str | Path) -> ModelBehind | None:
     """The released model that the embeddings behind a score file were made with; None where no record tells."""
-    embeddings = _text(read_record(f"{scores_file}.yaml"), "embeddings")
-    return _text(read_record(Path(embeddings).with_suffix(".yaml")), "model") or None if Path(embeddings).name else None
+    embeddings = Path(_text(read_record(f"{scores_file}.yaml"), "embeddings"))
+    record = read_record(embeddings.with_suffix(".yaml")) if embeddings.name else {}
+    path = _text(record, "model")
+    return ModelBehind(path, _text(record, "front_end") or None) if path else None
 
 
 def _text(record: Mapping[str, Any], key: str) -> str:

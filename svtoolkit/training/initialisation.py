@@ -10,14 +10,15 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from svtoolkit.checkpoints.kinds import RUN
 from svtoolkit.checkpoints.released import DESCRIPTION
-from svtoolkit.checkpoints.releases import RUN, Release, find_release, read_release
+from svtoolkit.checkpoints.releases import Release, find_release, read_release
 from svtoolkit.config import TrainConfig
 from svtoolkit.crops.training_set import TrainingSet
 from svtoolkit.errors import UserError
 from svtoolkit.losses import Head
 from svtoolkit.models.front_ends import KALDI
-from svtoolkit.models.registry import complete_model
+from svtoolkit.models.registry import check_trainable, complete_model
 from svtoolkit.runs.exp_dir import CHECKPOINTS, CONFIG
 from svtoolkit.runs.full_state import load_latest_state
 from svtoolkit.system.plain_data import read_yaml
@@ -94,6 +95,11 @@ def read_start(config: TrainConfig) -> Start | None:
     if config.init_from is None:
         if config.init_head != "new":
             raise UserError(f"init_head is {config.init_head}, but init_from is null; say which run it is of")
+        if config.front_end is not None:
+            raise UserError(
+                f"front_end is {config.front_end!r}, but init_from is null; say which release it is of, or choose "
+                "features=... instead"
+            )
         return None
     release = find_release(config.init_from)
     origin = Path(config.init_from)
@@ -139,7 +145,8 @@ def _read_network(config: TrainConfig, origin: str | Path, release: Release | No
         folder = Path(origin, "model") if is_run else Path(origin)
         what = "svt average makes it of the run" if is_run else "expected a released model or the exp_dir of a run"
         raise UserError(f"{folder / DESCRIPTION}: there is no such file; {what}; correct init_from")
-    network, description = read_release(origin)
+    network, description = read_release(origin, front_end=config.front_end)
+    check_trainable(description.model["name"], release.source)
     wanted = {"num_bins": config.features.num_bins, **asdict(config.model)}
     _check_same(release.source, "model", complete_model(description.model), wanted)
     _check_same(release.source, "features", asdict(description.features), asdict(config.features))

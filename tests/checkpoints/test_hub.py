@@ -17,8 +17,9 @@ from hub_material import TOKEN
 import svtoolkit
 from svtoolkit import composition
 from svtoolkit.checkpoints.hub import complete, name_of, origin_of
+from svtoolkit.checkpoints.kinds import KINDS
 from svtoolkit.checkpoints.released import read_released
-from svtoolkit.checkpoints.releases import KINDS, find_release, folder_of, own_folder, pinned, read_release
+from svtoolkit.checkpoints.releases import find_release, folder_of, own_folder, pinned, read_release
 from svtoolkit.checkpoints.wespeaker import release as wespeaker
 from svtoolkit.errors import UserError
 

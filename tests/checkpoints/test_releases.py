@@ -182,10 +182,62 @@ def test_converted_assets_have_the_front_end_of_3d_speaker(tmp_path, converted):
     named = write_wespeaker(tmp_path / "campplus_cn_common_200k", converted, config)
     assert isinstance(read_release(named)[1].features, Kaldi3DConfig)
     renamed = named.rename(tmp_path / "mine")
-    assert "say which with `svt convert-model front_end=kaldi_3d`" in refusal(renamed)
+    assert "say which with front_end=kaldi_3d or front_end=fbank80" in refusal(renamed)
     assert isinstance(load_model(renamed, device="cpu", front_end="kaldi_3d").description.features, Kaldi3DConfig)
     assert read_release(renamed, front_end="fbank80")[1].features == FeaturesConfig()
-    assert "front_end is 'mel', expected one of fbank80, kaldi_3d" in refusal(renamed, front_end="mel")
+    assert "avg_model.pt: front_end is 'mel', expected one of fbank80, kaldi_3d" in refusal(renamed, front_end="mel")
+
+
+@pytest.fixture
+def unsaid(tmp_path, converted):
+    """A release whose features its files do not say."""
+    config = {"model": "CAMPPlus", "model_args": {"feat_dim": 80, "embed_dim": 192, "pooling_func": "TSTP"}}
+    return write_wespeaker(tmp_path / "mine", converted, config)
+
+
+def test_a_renamed_eres2net_of_that_size_is_asked_about(tmp_path):
+    for size, found in ((192, "as eres2net_cn_commom_200k, whose features are 3D-Speaker's"), (512, "there are no")):
+        config = {"model": "ERes2Net34_aug", "model_args": {"feat_dim": 80, "embed_dim": size}}
+        folder = write_wespeaker(tmp_path / str(size), {"projection.bias": torch.zeros(1)}, config)
+        assert found in refusal(folder)
+
+
+def test_every_command_that_takes_a_release_takes_its_front_end(unsaid, wespeaker_release, speech, tmp_path, capsys):
+    wav = (speech / "wav.scp").read_text().split()[1]
+    results = tmp_path / "results.json"
+    scores = tmp_path / "scores"
+    scores.write_text("a b 0.5\na c 0.1\n")
+    (tmp_path / "trials").write_text("a b target\na c nontarget\n")
+    assert main(["evaluate", f"scores={scores}", f"trials={tmp_path / 'trials'}", f"out={results}"]) == 0
+    calls = {
+        "embed": [f"data={speech}", f"out={tmp_path / 'embeddings'}", "device=cpu"],
+        "verify": [f"enrol={wav}", f"test={wav}", "threshold=0.5", "device=cpu", "min_voice=0"],
+        "calibrate": [f"data={speech}", "store=false", "device=cpu", "min_voice=0"],
+        "report": [f"results=[{results}]", f"out={tmp_path / 'report'}"],
+    }
+    for command, words in calls.items():
+        assert main([command, f"model={unsaid}", *words]) == 1
+        assert "say which with front_end=kaldi_3d or front_end=fbank80" in capsys.readouterr().err
+        words = [command, f"model={wespeaker_release}", *words, "front_end=kaldi_3d"]
+        assert main(words) == 0, capsys.readouterr().err
+    made = yaml.safe_load((tmp_path / "embeddings.yaml").read_text())
+    assert made["front_end"] == "kaldi_3d"
+    assert main(["report", f"results=[{results}]", f"out={tmp_path / 'other'}", "front_end=kaldi_3d"]) == 1
+    assert "front_end is 'kaldi_3d', but model is null" in capsys.readouterr().err
+
+
+def test_a_run_that_is_initialised_from_such_a_release_is_told_its_front_end(unsaid, tmp_path):
+    from svtoolkit.composition import load
+    from svtoolkit.training.initialisation import read_start
+
+    words = ["data.train=data/train", f"exp_dir={tmp_path / 'exp'}", f"init_from={unsaid}"]
+    with pytest.raises(UserError, match="say which with front_end=kaldi_3d or front_end=fbank80"):
+        load("train", words)
+    config = load("train", [*words, "front_end=kaldi_3d"])
+    assert config.features == Kaldi3DConfig()
+    assert read_start(config).head is None
+    with pytest.raises(UserError, match="front_end is 'kaldi_3d', but init_from is null"):
+        read_start(load("train", [*words[:2], "front_end=kaldi_3d"]))
 
 
 def test_a_front_end_is_not_stated_of_what_says_its_own(snapshot):
@@ -385,6 +437,9 @@ def test_the_documented_commands_score_one(wespeaker_release, speech, tmp_path, 
         ["evaluate", f"scores={scores}", f"trials={trials}"],
     ):
         assert main(words) == 0, capsys.readouterr().err
-    assert json.loads((tmp_path / "scores.json").read_text())["missing"] == 0
+    result = tmp_path / "scores.json"
+    assert json.loads(result.read_text())["missing"] == 0
+    result.unlink()
     assert main(["evaluate", f"scores={scores}", f"trials={trials}", f"store_threshold={wespeaker_release}"]) == 1
     assert "has no place for a threshold" in capsys.readouterr().err
+    assert not result.exists()

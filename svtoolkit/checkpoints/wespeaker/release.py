@@ -31,8 +31,9 @@ AVERAGE, CONFIG = "avg_model.pt", "config.yaml"
 FRONT_ENDS: dict[str, type[FeaturesConfig]] = {"fbank80": FeaturesConfig, "kaldi_3d": Kaldi3DConfig}
 """What a user may state; the sizes are those of config.yaml."""
 
-CONVERTED = ("campplus_cn_common_200k", "eres2net_cn_commom_200k")
-"""Assets with weights of 3D-Speaker, and its front end; config.yaml does not say so (wespeaker/cli/speaker.py)."""
+CONVERTED = {"campplus_cn_common_200k": ("campplus", 192), "eres2net_cn_commom_200k": ("eres2net34_aug", 192)}
+"""Assets with weights of 3D-Speaker, and its front end; config.yaml does not say so (wespeaker/cli/speaker.py).
+With their network and size of embedding, which are those that 3D-Speaker trained on 200,000 speakers."""
 
 FACTS = ("train_data", "num_epochs", "num_avg", "loss", "seed")
 """Of a run, in config.yaml, that are kept."""
@@ -186,17 +187,16 @@ def _features(config: Mapping[str, Any], model: Mapping[str, Any], stated: str |
 
 def _front_end(model: Mapping[str, Any], stated: str | None, weights: Path) -> str:
     if stated is not None:
-        if stated not in FRONT_ENDS:
-            raise UserError(f"front_end is {stated!r}, expected one of {', '.join(FRONT_ENDS)}")
         return stated
     names = [name.replace("-", "_") for name in (name_of(_folder(weights)), weights.stem)]
     if any(asset in name for asset in CONVERTED for name in names):
         return "kaldi_3d"
-    if model["name"] == "campplus" and model["embedding_dim"] == 192:
+    alike = [asset for asset, sizes in CONVERTED.items() if sizes == (model["name"], model["embedding_dim"])]
+    if alike:
         raise UserError(
-            f"is of a CAM++ with embeddings of 192, as {CONVERTED[0]}, whose features are 3D-Speaker's (kaldi_3d), and "
-            "not WeSpeaker's own (fbank80); say which with `svt convert-model front_end=kaldi_3d` or "
-            "`svt convert-model front_end=fbank80`"
+            f"is of a {model['name']} with embeddings of {model['embedding_dim']}, as {alike[0]}, whose features are "
+            "3D-Speaker's (kaldi_3d), and not WeSpeaker's own (fbank80); say which with front_end=kaldi_3d or "
+            "front_end=fbank80"
         )
     return "fbank80"
 
