@@ -32,7 +32,7 @@ NETWORKS = {
     "xvector.": ("campplus",),
     "fuse34.": ("eres2netv2", "eres2netv2_w24s4ep4"),
     "fuse_mode1234.": ("eres2net34_base", "eres2net34_large", "eres2net34_aug"),
-    "seg_1.": ("res2net34_base", "res2net34_large"),
+    "seg_1.": ("res2net34_base", "res2net34_large", "resnet34"),
 }
 """What names begin with in a family alone, or in none of those before it -> its networks."""
 

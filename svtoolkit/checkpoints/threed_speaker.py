@@ -1,4 +1,4 @@
-"""3D-Speaker's names for the weights of our CAM++, Res2Net, ERes2Net and ERes2NetV2, both ways."""
+"""3D-Speaker's names for the weights of our CAM++, ResNet, Res2Net, ERes2Net and ERes2NetV2, both ways."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from svtoolkit.checkpoints.layout import fill_network, rename_to_ours, rename_to_theirs
-from svtoolkit.checkpoints.wespeaker.families import CAMPPLUS, RES2NETS, eres2nets
+from svtoolkit.checkpoints.wespeaker.families import CAMPPLUS, RES2NETS, RESNETS, eres2nets
 
 LAYOUTS = (
     CAMPPLUS,
+    *RESNETS,
     *RES2NETS,
     *eres2nets(
         "ERes2Net",

@@ -109,7 +109,8 @@ def test_one_embedding_layer_or_two(name):
 def test_an_unknown_option_is_answered_with_the_valid_ones():
     message = refusal("resnet34", bogus=1)
     assert message == (
-        "network resnet34 has no option 'bogus'; valid are num_bins, embedding_dim, base_width, embedding_layers"
+        "network resnet34 has no option 'bogus'; valid are num_bins, embedding_dim, base_width, embedding_layers, "
+        "pooling_eps"
     )
     assert "did you mean 'base_width'?" in refusal("resnet34", basewidth=1)
 
