@@ -7,7 +7,16 @@ import io
 import pytest
 import yaml
 
-from svtoolkit.system.plain_data import DEEPEST, MalformedError, check_yaml, parse_json, read_yaml, write_yaml
+from svtoolkit.system.plain_data import (
+    DEEPEST,
+    LARGEST_YAML,
+    MalformedError,
+    check_yaml,
+    parse_json,
+    read_text,
+    read_yaml,
+    write_yaml,
+)
 
 
 def as_yaml(tmp_path, text: str) -> object:
@@ -57,6 +66,15 @@ def test_what_is_no_yaml(tmp_path, text, reason, line):
 def test_what_is_no_json(text):
     with pytest.raises(MalformedError):
         parse_json(text)
+
+
+def test_long_files_are_refused_before_they_are_read(tmp_path):
+    with (tmp_path / "a.yaml").open("wb") as stream:
+        stream.truncate(1 << 40)
+    with pytest.raises(MalformedError, match=f"it has {1 << 40} bytes, expected at most {LARGEST_YAML}"):
+        read_yaml(tmp_path / "a.yaml")
+    with pytest.raises(MalformedError, match="expected at most 9"):
+        read_text(tmp_path / "a.yaml", most=9)
 
 
 def test_no_aliases_are_written():
