@@ -5,12 +5,18 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
+import shlex
 import shutil
+from pathlib import Path
 
 import pytest
+import soundfile
 import torch
 import yaml
 from foreign_networks import randomise
+from paths import ROOT
+from released_families import FAMILIES, kaldi_frames, narrowed, theirs_of, write_release
 
 from svtoolkit import load_model
 from svtoolkit.checkpoints.released import ModelDescription, read_released, write_released
@@ -327,16 +333,53 @@ def test_a_run_is_initialised_from_one(wespeaker_release, snapshot, tmp_path):
     assert read_start(of_3d_speaker).head is None
 
 
-def test_the_documented_commands_score_one(wespeaker_release, speech, tmp_path, capsys):
+def documented_commands(beginning: str) -> list[str]:
+    """Those of the block behind a sentence of docs/released_models.md."""
+    page = (ROOT / "docs" / "released_models.md").read_text(encoding="utf-8")
+    _, found, behind = page.partition(beginning)
+    assert found
+    block = re.search(r"\n\n((?: {4}.*\n)+)", behind)
+    return [line.strip() for line in block[1].splitlines()]
+
+
+def test_the_documented_commands_score_what_the_original_code_made(wespeaker, speech, tmp_path, monkeypatch, capsys):
+    family = FAMILIES["ResNet"]
+    theirs = theirs_of(family, wespeaker)
+    write_release(tmp_path / "voxceleb_resnet34_LM", family, theirs)
+    monkeypatch.chdir(tmp_path)
+    for name in ("eval", "mine"):
+        shutil.copytree(speech, tmp_path / "data" / name)
     names = sorted(line.split()[0] for line in (speech / "utt2spk").read_text().splitlines())
-    trials, embeddings, scores = tmp_path / "trials", tmp_path / "emb" / "eval", tmp_path / "scores"
-    trials.write_text(f"{names[0]} {names[1]} target\n{names[0]} {names[-1]} nontarget\n")
-    for words in (
-        ["embed", f"model={wespeaker_release}", f"data={speech}", f"out={embeddings}", "device=cpu"],
-        ["score", f"trials={trials}", f"embeddings={embeddings}.scp", f"out={scores}"],
-        ["evaluate", f"scores={scores}", f"trials={trials}"],
-    ):
-        assert main(words) == 0, capsys.readouterr().err
-    assert json.loads((tmp_path / "scores.json").read_text())["missing"] == 0
-    assert main(["evaluate", f"scores={scores}", f"trials={trials}", f"store_threshold={wespeaker_release}"]) == 1
+    pairs = [(names[0], names[1], "target"), (names[0], names[-1], "nontarget"), (names[2], names[-2], "nontarget")]
+    Path("data/eval/trials").write_text("".join(f"{' '.join(pair)}\n" for pair in pairs))
+    scoring = documented_commands("Three commands score a list of trials")
+    assert [command.split()[:2] for command in scoring] == [["svt", "embed"], ["svt", "score"], ["svt", "evaluate"]]
+    with narrowed(family):
+        for command in [*scoring, *documented_commands("And one makes it ours")]:
+            assert main(shlex.split(command)[1:]) == 0, capsys.readouterr().err
+    embedded = {}
+    for line in (speech / "wav.scp").read_text().splitlines():
+        name, path = line.split()
+        frames = kaldi_frames(soundfile.read(path, dtype="float32")[0], "wespeaker", family.bins)
+        with torch.no_grad():
+            embedded[name] = theirs(torch.from_numpy(frames)[None])[-1][0].double()
+    for line, (enrol, test, _) in zip(Path("scores/eval").read_text().splitlines(), pairs, strict=True):
+        cosine = torch.cosine_similarity(embedded[enrol], embedded[test], dim=0)
+        assert line.split()[:2] == [enrol, test]
+        assert float(line.split()[2]) == pytest.approx(float(cosine), abs=1e-5)
+    result = json.loads(Path("scores/eval.json").read_text())
+    assert (result["trials"], result["missing"]) == (3, 0)
+    assert load_threshold(Path("exp/voxceleb_resnet34_LM")) is not None
+
+
+def load_threshold(folder: Path) -> float | None:
+    return yaml.safe_load((folder / "model.yaml").read_text())["verification"].get("threshold")
+
+
+def test_a_threshold_is_not_stored_in_a_release_of_another_toolkit(wespeaker_release, tmp_path, capsys):
+    (tmp_path / "trials").write_text("a b target\na c nontarget\n")
+    (tmp_path / "scores").write_text("a b 0.9\na c 0.1\n")
+    (tmp_path / "scores.yaml").write_text("normalisation: none\nsubtract_mean: false\n")
+    words = [f"scores={tmp_path / 'scores'}", f"trials={tmp_path / 'trials'}"]
+    assert main(["evaluate", *words, f"store_threshold={wespeaker_release}"]) == 1
     assert "has no place for a threshold" in capsys.readouterr().err

@@ -302,9 +302,8 @@ def waveforms_of(length: str) -> np.ndarray:
     return (0.1 * noise * (1.1 + np.sin(np.arange(samples) / 3000.0))).astype(np.float32)
 
 
-@cache
-def features_of(length: str, toolkit: str, bins: int) -> torch.Tensor:
-    """(3, frames, bins): the features of a toolkit's own tools, by kaldi-native-fbank, the mean over time removed.
+def kaldi_frames(waveform: np.ndarray, toolkit: str, bins: int) -> np.ndarray:
+    """(frames, bins): the features of a toolkit's own tools, by kaldi-native-fbank, the mean over time removed.
 
     Both toolkits call torchaudio.compliance.kaldi.fbank: WeSpeaker with samples times 32768 and a hamming window,
     3D-Speaker with samples in [-1, 1] and torchaudio's window, povey.
@@ -316,11 +315,14 @@ def features_of(length: str, toolkit: str, bins: int) -> torch.Tensor:
     options.frame_opts.snip_edges = True
     options.mel_opts.num_bins = bins
     options.use_energy = False
-    made = []
-    for waveform in waveforms_of(length):
-        filter_bank = kaldi_native_fbank.OnlineFbank(options)
-        filter_bank.accept_waveform(16_000, (waveform * scale).tolist())
-        filter_bank.input_finished()
-        frames = np.stack([filter_bank.get_frame(index) for index in range(filter_bank.num_frames_ready)])
-        made.append(frames - frames.mean(axis=0))
-    return torch.from_numpy(np.stack(made))
+    filter_bank = kaldi_native_fbank.OnlineFbank(options)
+    filter_bank.accept_waveform(16_000, (waveform * scale).tolist())
+    filter_bank.input_finished()
+    frames = np.stack([filter_bank.get_frame(index) for index in range(filter_bank.num_frames_ready)])
+    return frames - frames.mean(axis=0)
+
+
+@cache
+def features_of(length: str, toolkit: str, bins: int) -> torch.Tensor:
+    """(3, frames, bins): those of ``waveforms_of``."""
+    return torch.from_numpy(np.stack([kaldi_frames(waveform, toolkit, bins) for waveform in waveforms_of(length)]))
