@@ -191,6 +191,23 @@ FAMILIES = {
 """Name -> row."""
 
 
+WHOLE = {
+    "ResNet34": Family("wespeaker", "resnet", "ResNet34", ONE, "resnet34", {}, "ResNet34", ONE, "zip"),
+    "ECAPA_TDNN_GLOB_c512": Family(
+        "wespeaker", "ecapa_tdnn", "ECAPA_TDNN_GLOB_c512", {"pooling_func": "ASTP"}, "ecapa_tdnn_glob_c512", {},
+        "ECAPA_TDNN_GLOB_c512", {"pooling_func": "ASTP"},
+    ),
+    "ERes2Net34_Base": Family(
+        "wespeaker", "eres2net", "ERes2Net34_Base", ONE, "eres2net34_base", {}, "ERes2Net34_Base", ONE, "run"
+    ),
+    "3D-Speaker: ResNet34": Family(
+        "speakerlab", "resnet.ResNet", "ResNet", {}, "resnet34", {}, {"embed_dim": DIM, "channels": 32},
+        form="modelscope",
+    ),
+}  # fmt: skip
+"""Networks as published, by their own constructors."""
+
+
 def theirs_of(family: Family, wespeaker: Callable[[str], ModuleType]) -> nn.Module:
     """The network of their code, as if it were trained."""
     if family.toolkit == "wespeaker":
@@ -326,3 +343,16 @@ def kaldi_frames(waveform: np.ndarray, toolkit: str, bins: int) -> np.ndarray:
 def features_of(length: str, toolkit: str, bins: int) -> torch.Tensor:
     """(3, frames, bins): those of ``waveforms_of``."""
     return torch.from_numpy(np.stack([kaldi_frames(waveform, toolkit, bins) for waveform in waveforms_of(length)]))
+
+
+def embeddings(network: nn.Module, frames: torch.Tensor) -> torch.Tensor:
+    """(batch, values) of their network, which may return more than these."""
+    with torch.no_grad():
+        made = network(frames.clone())
+    return made[-1] if isinstance(made, tuple) else made
+
+
+def assert_same(found: torch.Tensor, expected: torch.Tensor) -> None:
+    """To 1e-5 of the largest value."""
+    assert found.shape == expected.shape
+    assert float((found - expected).abs().max()) <= 1e-5 * float(expected.abs().max())
