@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from inspect import signature
 
 import pytest
@@ -79,7 +80,7 @@ def test_a_release_gives_the_embeddings_of_its_toolkit_and_goes_back_to_it(name,
     assert config["model"] == family.model
     assert config["model_args"].items() <= sizes.items()
     assert config["dataset_args"]["fbank_args"]["num_mel_bins"] == family.bins
-    again = randomise(theirs_of(family, wespeaker), seed=1)
+    again = randomise(copy.deepcopy(theirs), seed=1)
     again.load_state_dict(torch.load(written / "avg_model.pt", weights_only=True), strict=True)
     frames = features_of("0.6 s", "wespeaker", family.bins)
     assert torch.equal(embeddings(again, frames), embeddings(theirs, frames))

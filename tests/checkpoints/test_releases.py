@@ -26,6 +26,7 @@ from svtoolkit.config import FeaturesConfig
 from svtoolkit.config.front_ends import Kaldi3DConfig
 from svtoolkit.errors import UserError
 from svtoolkit.models import build_model
+from svtoolkit.models.registry import NETWORKS
 
 torch.set_num_threads(1)
 
@@ -383,3 +384,16 @@ def test_a_threshold_is_not_stored_in_a_release_of_another_toolkit(wespeaker_rel
     words = [f"scores={tmp_path / 'scores'}", f"trials={tmp_path / 'trials'}"]
     assert main(["evaluate", *words, f"store_threshold={wespeaker_release}"]) == 1
     assert "has no place for a threshold" in capsys.readouterr().err
+
+
+def test_a_description_is_checked_without_the_compiler_of_torch(monkeypatch):
+    """Torch imports it to draw normal weights of a network without memory, which takes two seconds."""
+    drawn = []
+    for name in ("normal_", "kaiming_normal_", "xavier_normal_", "trunc_normal_"):
+        monkeypatch.setattr(torch.nn.init, name, lambda tensor, *_, **__: drawn.append(tensor.device.type))
+    with torch.device("meta"):
+        for name in {row.target: name for name, row in NETWORKS.rows.items()}.values():
+            build_model(name)
+    assert drawn == []
+    build_model("campplus")
+    assert set(drawn) == {"cpu"}
