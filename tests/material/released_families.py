@@ -29,7 +29,10 @@ from svtoolkit.models.registry import NETWORKS
 
 DIM, SPEAKERS = 24, 30
 LENGTHS = {"0.6 s": 9_600, "3.17 s": 50_720, "20 s": 320_000}
-BATCHES = {"0.6 s": (1, 3), "3.17 s": (1, 3), "20 s": (1,)}
+USUAL = {"0.6 s": (1, 3), "3.17 s": (1, 3)}
+LONG = {**USUAL, "20 s": (1,)}
+QUICK = {"0.6 s": (1, 3), "3.17 s": (1,)}
+"""Sound that is embedded -> batches of it: of one row of a family 20 s, and little where a network is large."""
 
 
 class Family(NamedTuple):
@@ -44,7 +47,7 @@ class Family(NamedTuple):
         said: what model_args has beside the sizes.
         form: how the release is laid out, a key of ``FORMS``.
         bins: of its features; few where it is made in one size alone, which would take long.
-        long: whether 20 s are embedded, too: by one row of a family.
+        batches: of which sound, ``USUAL``, ``LONG`` or ``QUICK``.
     """
 
     toolkit: str
@@ -57,7 +60,7 @@ class Family(NamedTuple):
     said: Mapping[str, Any] = {}
     form: str = "averaged"
     bins: int = 80
-    long: bool = False
+    batches: Mapping[str, tuple[int, ...]] = USUAL
 
     @property
     def sizes(self) -> dict[str, Any]:
@@ -65,11 +68,6 @@ class Family(NamedTuple):
         if self.toolkit == "speakerlab":
             return {"feat_dim": self.bins, "embedding_size": DIM}
         return {"acoustic_dim" if self.name.startswith("simam") else "feat_dim": self.bins, "embed_dim": DIM}
-
-    @property
-    def lengths(self) -> list[str]:
-        """Of the sound that is embedded."""
-        return [length for length in LENGTHS if self.long or length != "20 s"]
 
 
 SHORT = {"num_blocks": [1, 2, 1, 1]}
@@ -132,27 +130,29 @@ def _of_3d_speaker(module: str, constructor: str, name: str, config: Mapping[str
 
 
 FAMILIES = {
-    "ResNet": _resnet("ResNet34", "BasicBlock", ONE, "averaged")._replace(long=True),
+    "ResNet": _resnet("ResNet34", "BasicBlock", ONE, "averaged")._replace(batches=LONG),
     "ResNet, two layers, bottlenecks": _resnet("ResNet50", "Bottleneck", TWO, "zip"),
-    "Gemini-DF-ResNet": _gemini(ONE, "zip")._replace(long=True),
+    "Gemini-DF-ResNet": _gemini(ONE, "zip")._replace(batches=LONG),
     "Gemini-DF-ResNet, two layers": _gemini(TWO, "run"),
-    "ECAPA-TDNN": _ecapa("c512", "zip")._replace(long=True),
+    "ECAPA-TDNN": _ecapa("c512", "zip")._replace(batches=LONG),
     "ECAPA-TDNN, global context": _ecapa("GLOB_c1024", "averaged", global_context_att=True),
-    "CAM++": Family("wespeaker", "campplus", "CAMPPlus", TSTP, "campplus", {}, "CAMPPlus", TSTP, "run", 16),
-    "Res2Net": _res2("Res2Net", "Base", ONE, "averaged")._replace(long=True),
+    "CAM++": Family("wespeaker", "campplus", "CAMPPlus", TSTP, "campplus", {}, "CAMPPlus", TSTP, "run", 16, QUICK),
+    "Res2Net": _res2("Res2Net", "Base", ONE, "averaged")._replace(batches=LONG),
     "Res2Net, two layers": _res2("Res2Net", "Large", TWO, "run"),
-    "ERes2Net base": _res2("ERes2Net", "Base", ONE, "run")._replace(long=True),
+    "ERes2Net base": _res2("ERes2Net", "Base", ONE, "run")._replace(batches=LONG),
     "ERes2Net large, two layers": _res2("ERes2Net", "Large", TWO, "averaged", m_channels=8),
-    "ERes2Net aug": _res2("ERes2Net", "aug", ONE, "averaged", **AUG, baseWidth=24, scale=3, expansion=4),
+    "ERes2Net aug": _res2(
+        "ERes2Net", "aug", ONE, "averaged", **AUG, baseWidth=24, scale=3, expansion=4
+    )._replace(batches=QUICK),
     "SimAM-ResNet": Family(
         "wespeaker", "samresnet", "SimAM_ResNet34_ASP", {"in_planes": 4}, "simam_resnet34", {"width": 4},
-        "SimAM_ResNet34_ASP", {"in_planes": 64, "dropout": 0}, "zip", long=True,
+        "SimAM_ResNet34_ASP", {"in_planes": 64, "dropout": 0}, "zip", batches=LONG,
     ),
     "x-vector": Family(
         "wespeaker", "tdnn", "XVEC", {"hid_dim": 16, "stats_dim": 24, **TSTP}, "xvector", NARROW["xvector"], "XVEC",
-        TSTP, "averaged", long=True,
+        TSTP, "averaged", batches=LONG,
     ),
-    "RepVGG": _repvgg("TINY_A0", {}, "averaged")._replace(long=True),
+    "RepVGG": _repvgg("TINY_A0", {}, "averaged")._replace(batches=LONG),
     "RepVGG, groups": _repvgg("B1g2", {}, "run", override_groups_map={2: 2, 4: 2, 6: 2}),
     "RepVGG, dilated": _repvgg("TINY_RSBB_A0", {}, "zip", block="RepSPK"),
     "RepVGG, excited": _repvgg(
@@ -161,23 +161,23 @@ FAMILIES = {
     "RepVGG, deployed": _repvgg("A0", {"deploy": True}, "averaged", deploy=True),
     "3D-Speaker: CAM++": Family(
         "speakerlab", "campplus.DTDNN", "CAMPPlus", {"memory_efficient": False}, "campplus", {},
-        {"sample_rate": 16000, "fbank_dim": 80, "emb_size": DIM}, form="modelscope",
+        {"sample_rate": 16000, "fbank_dim": 80, "emb_size": DIM}, form="modelscope", batches=QUICK,
     ),
     "3D-Speaker: ResNet": _of_3d_speaker(
         "resnet.ResNet", "ResNet", "resnet34", {"embed_dim": DIM, "channels": 4}, two_emb_layer=True
-    )._replace(long=True),
+    )._replace(batches=LONG),
     "3D-Speaker: Res2Net": _of_3d_speaker(
         "res2net.Res2Net", "Res2Net", "res2net34_base", {"embed_dim": DIM, "channels": 4}
     ),
     "3D-Speaker: ERes2Net base": _of_3d_speaker(
         "eres2net.ERes2Net", "ERes2Net", "eres2net34_base", {"embed_dim": DIM, "channels": 4}
-    )._replace(long=True),
+    )._replace(batches=LONG),
     "3D-Speaker: ERes2Net large, two layers": _of_3d_speaker(
         "eres2net.ERes2Net", "ERes2Net", "eres2net34_large", {"embed_dim": DIM}, m_channels=8, two_emb_layer=True
     ),
     "3D-Speaker: ERes2Net aug": _of_3d_speaker(
         "eres2net.ERes2Net_huge", "ERes2Net", "eres2net34_aug", {"embedding_size": DIM}, **AUG
-    ),
+    )._replace(batches=QUICK),
     "3D-Speaker: ERes2NetV2": _of_3d_speaker(
         "eres2net.ERes2NetV2", "ERes2NetV2", "eres2netv2",
         {"embed_dim": DIM, "baseWidth": 26, "scale": 2, "expansion": 2}, m_channels=8, baseWidth=32,
@@ -186,7 +186,7 @@ FAMILIES = {
         "eres2net.ERes2NetV2", "ERes2NetV2", "eres2netv2_w24s4ep4",
         {"embed_dim": DIM, "baseWidth": 24, "scale": 4, "expansion": 4},
         m_channels=8, baseWidth=24, scale=4, expansion=4,
-    ),
+    )._replace(batches=QUICK),
 }  # fmt: skip
 """Name -> row."""
 
