@@ -83,6 +83,7 @@ END_TO_END = {
     "test_wheel.py": 4,
     "training/test_dry_run.py": 3,
     "benchmarks/test_memory_cuda_benchmark.py": 3,
+    "checkpoints/test_full_size_parity.py": 3,
     "commands/test_report_command.py": 3,
     "distributed/test_sharded_head.py": 2,
     "planning/test_network_facts.py": 2,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import zipfile
 import zlib
 from dataclasses import dataclass, field
@@ -76,8 +77,9 @@ def read_weights(path: str | Path) -> ForeignWeights:
             head = stream.read(512)
             stream.seek(0)
             if head[:2] == GZIP:
+                most = LARGEST_RATIO * os.path.getsize(path) + LARGEST_SETTINGS
                 with gzip.open(stream) as unpacked:
-                    return _of_nemo(cast(IO[bytes], unpacked))
+                    return _of_nemo(cast(IO[bytes], unpacked), most)
             if head[257:262] == TAR:
                 return _of_nemo(stream)
             if head[8:10] in (b'{"', b"{ ", b"{}"):
@@ -201,8 +203,8 @@ def _plain(value: Any, left: list[int], depth: int = 0) -> Any:
     return value
 
 
-def _of_nemo(stream: IO[bytes]) -> ForeignWeights:
-    limits = {NEMO_WEIGHTS: LARGEST_WEIGHTS, NEMO_SETTINGS: LARGEST_SETTINGS}
+def _of_nemo(stream: IO[bytes], most: int = LARGEST_WEIGHTS) -> ForeignWeights:
+    limits = {NEMO_WEIGHTS: min(most, LARGEST_WEIGHTS), NEMO_SETTINGS: LARGEST_SETTINGS}
     members = read_tar_members(stream, limits)
     read = _of_torch(io.BytesIO(members[NEMO_WEIGHTS]))
     read.settings = _settings(members[NEMO_SETTINGS])
@@ -210,6 +212,7 @@ def _of_nemo(stream: IO[bytes]) -> ForeignWeights:
 
 
 def _of_zip(stream: IO[bytes]) -> ForeignWeights:
+    size = stream.seek(0, io.SEEK_END)
     with zipfile.ZipFile(stream) as archive:
         content = {".pt": LARGEST_WEIGHTS, ".yaml": LARGEST_SETTINGS}
         found: dict[str, list[zipfile.ZipInfo]] = {suffix: [] for suffix in content}
@@ -225,6 +228,8 @@ def _of_zip(stream: IO[bytes]) -> ForeignWeights:
             )
         for suffix, members in found.items():
             for member in members:
+                if member.compress_size > size:
+                    raise PickleError(f"its member {member.filename[:80]!r} has more bytes than the archive")
                 most = min(content[suffix], LARGEST_RATIO * member.compress_size + LARGEST_SETTINGS)
                 if member.file_size > most:
                     raise PickleError(

@@ -57,8 +57,8 @@ class _Renamed(NamedTuple):
 
 
 def list_names(names: Sequence[str]) -> str:
-    """The first of them in quotes, and how many more there are."""
-    shown = ", ".join(map(repr, names[:SHOWN]))
+    """The first of them in quotes, none of any length, and how many more there are."""
+    shown = ", ".join(f"{name!r:.80}" for name in names[:SHOWN])
     return shown if len(names) <= SHOWN else f"{shown} and {len(names) - SHOWN} more"
 
 
@@ -219,7 +219,7 @@ def _parts_by_beginning(layout: Layout, from_ours: bool) -> dict[str, list[Part]
 @cache
 def _pattern(beginning: str, rest: str) -> re.Pattern[str]:
     first, *others = map(re.escape, beginning.split("#"))
-    numbers = (rf"(?P<number{index}>0|[1-9]\d*){part}" for index, part in enumerate(others))
+    numbers = (rf"(?P<number{index}>0|[1-9]\d{{0,8}}){part}" for index, part in enumerate(others))
     return re.compile(first + "".join(numbers) + f"(?P<rest>{rest})")
 
 

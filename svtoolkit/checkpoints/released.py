@@ -100,7 +100,8 @@ def read_description(folder: str | Path) -> ModelDescription:
     for section, value in facts.items():
         if not isinstance(value, dict):
             raise UserError(
-                f"{path}: section {section!r} is {value!r}, expected a mapping; re-create the file with `svt average`"
+                f"{path}: section {section!r} is {value!r:.80}, expected a mapping; re-create the file with "
+                "`svt average`"
             )
     try:
         features = features_config(content["features"])
@@ -109,7 +110,7 @@ def read_description(folder: str | Path) -> ModelDescription:
     num_bins = content["model"].get("num_bins", features.num_bins)
     if num_bins != features.num_bins:
         raise UserError(
-            f"{path}: model.num_bins is {num_bins!r} and features.num_bins is {features.num_bins}, "
+            f"{path}: model.num_bins is {num_bins!r:.80} and features.num_bins is {features.num_bins}, "
             "expected the same; re-create the file with `svt average`"
         )
     digest = content.get("weights_sha256")
@@ -130,7 +131,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: is not YAML ({error}); re-create it with `svt average`") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = content.get("format") if isinstance(content, dict) else type(content).__name__
-        raise UserError(f"{path}: format is {found!r}, expected {FORMAT}; re-create it with `svt average`")
+        raise UserError(f"{path}: format is {found!r:.80}, expected {FORMAT}; re-create it with `svt average`")
     return content
 
 

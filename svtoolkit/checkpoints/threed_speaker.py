@@ -1,4 +1,4 @@
-"""3D-Speaker's names for the weights of our CAM++, Res2Net, ERes2Net, ERes2NetV2 and sb_ecapa_tdnn, both ways."""
+"""3D-Speaker's names for weights of our CAM++, ResNet, Res2Net, ERes2Net, ERes2NetV2 and sb_ecapa_tdnn, both ways."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from torch import Tensor, nn
 
 from svtoolkit.checkpoints.layout import fill_network, rename_to_ours, rename_to_theirs
 from svtoolkit.checkpoints.speechbrain.families import ECAPA_TDNN
-from svtoolkit.checkpoints.wespeaker.families import CAMPPLUS, RES2NETS, eres2nets
+from svtoolkit.checkpoints.wespeaker.families import CAMPPLUS, RES2NETS, RESNETS, eres2nets
 
 LAYOUTS = (
     CAMPPLUS,
+    *RESNETS,
     *RES2NETS,
     *eres2nets(
         "ERes2Net",

@@ -128,15 +128,14 @@ def _result(path: str, model: str, digest: str) -> dict[str, Any]:
     if behind is None:
         log.warning("%s: no record says which model its embeddings are of; they are taken for those of %s", path, model)
         return result
+    other = behind.path
     try:
-        found = hash_file(require_release(behind.path).weights)
+        found = hash_file(require_release(other).weights)
     except UserError as error:
-        raise UserError(
-            f"{path}: is of the model {behind.path}, which cannot be compared with {model}: {error}"
-        ) from error
+        raise UserError(f"{path}: is of the model {other}, which cannot be compared with {model}: {error}") from error
     if found != digest:
         raise UserError(
-            f"{path}: is of the model {behind.path}, whose weights are not those of {model}; evaluate the model that is "
+            f"{path}: is of the model {other}, whose weights are not those of {model}; evaluate the model that is "
             "published, or leave the file out"
         )
     return result

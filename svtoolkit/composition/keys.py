@@ -56,7 +56,10 @@ def _default(item: dataclasses.Field[Any]) -> Any:
 def _as_yaml(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    return f"{value:.6g}" if isinstance(value, float) and not value.is_integer() else str(value)
+    if not isinstance(value, float) or value.is_integer():
+        return str(value)
+    digits, exponent, power = f"{value:.6g}".partition("e")
+    return digits + (".0" if exponent and "." not in digits else "") + exponent + power  # 1e-07 is a text of YAML
 
 
 def key_types(command: str, by_path: Collection[tuple[str, str]] = ()) -> dict[str, str]:

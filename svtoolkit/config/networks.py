@@ -16,6 +16,7 @@ class ModelConfig:
     embedding_dim: int = setting(256, "size of the speaker embedding")
 
 
+POOLING_EPS = "added to the variance in the pooling; 1e-8 in 3D-Speaker's models and any ERes2NetV2, 0 in its CAM++"
 EMBEDDING_LAYERS = "1, or 2 with ReLU and BatchNorm between them (WeSpeaker: two_emb_layer)"
 
 
@@ -33,16 +34,14 @@ class ResNetConfig(ModelConfig):
     name: str = setting("resnet34", "network; choose with model=... (`svt models` lists them)")
     base_width: int | None = setting(None, "channels of the first stage; null: as published (32; resnet10: 16)")
     embedding_layers: int = setting(1, EMBEDDING_LAYERS)
-    pooling_eps: float = setting(1e-7, "added to the variance in the pooling; pyannote's models: 0")
+    pooling_eps: float = setting(1e-7, POOLING_EPS)
 
 
 @dataclass
 class PooledConfig(ModelConfig):
     """A network whose statistics pooling differs from toolkit to toolkit."""
 
-    pooling_eps: float = setting(
-        1e-7, "added to the variance in the pooling; 3D-Speaker's models: 0 (CAM++), 1e-8 (ERes2Net, Res2Net)"
-    )
+    pooling_eps: float = setting(1e-7, POOLING_EPS)
 
 
 @dataclass

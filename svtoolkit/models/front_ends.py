@@ -104,7 +104,7 @@ def features_config(values: Mapping[str, Any]) -> FeaturesConfig:
     check_settings("features", settings, values)
     for key, value in values.items():
         if problem := explain_excess(f"features.{key}", value):
-            raise UserError(f"features: {key} is {value!r}, {problem}")
+            raise UserError(f"features: {key} is {value!r:.80}, {problem}")
     built: FeaturesConfig = settings(**values)
     return built
 
@@ -121,8 +121,8 @@ def front_end_of(config: FeaturesConfig) -> FrontEnd:
     for key, value in settings.items():
         if key in row.arguments and value != row.arguments[key]:
             raise UserError(
-                f"features.{key} is {value!r}, but the front end {name} fixes it to {row.arguments[key]!r}; leave it "
-                f"out: the option {name} of the group features sets it"
+                f"features.{key} is {value!r:.80}, but the front end {name} fixes it to {row.arguments[key]!r}; leave "
+                f"it out: the option {name} of the group features sets it"
             )
     try:
         front_end: FrontEnd = FRONT_ENDS.load(name)(**{**settings, **row.arguments})

@@ -329,10 +329,10 @@ def build_model(name: str, *, num_bins: int = 80, embedding_dim: int = 256, **op
     check_settings(f"network {name}", settings, given, beside={"num_bins": int})
     for key in ("num_bins", "embedding_dim"):
         if given[key] < 1:
-            raise UserError(f"network {name}: {key} is {given[key]!r}, expected a whole number of 1 or more")
+            raise UserError(f"network {name}: {key} is {given[key]!r:.80}, expected a whole number of 1 or more")
     for key, value in given.items():
         if problem := explain_excess("num_bins" if key == "num_bins" else f"model.{key}", value):
-            raise UserError(f"network {name}: {key} is {value!r}, {problem}")
+            raise UserError(f"network {name}: {key} is {value!r:.80}, {problem}")
     try:
         build = row.load() if name in RELEASED_NETWORKS else NETWORKS.load(name)
         network: SpeakerNetwork = build(**{**defaults(settings), **given, **row.arguments})

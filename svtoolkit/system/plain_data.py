@@ -18,6 +18,9 @@ from svtoolkit.system.regular_file import check_regular
 DEEPEST = 32
 """Lists and mappings within each other."""
 
+LARGEST_YAML = 1 << 20
+"""Bytes; PyYAML takes ten seconds and half a gigabyte for that many."""
+
 
 class MalformedError(ValueError):
     """Text that is no plain data; says why on one line.
@@ -31,15 +34,17 @@ class MalformedError(ValueError):
         self.line = line
 
 
-def read_text(path: str | os.PathLike[str]) -> str:
+def read_text(path: str | os.PathLike[str], *, most: int | None = None) -> str:
     """A file of UTF-8.
 
     Raises:
-        MalformedError: it is none.
+        MalformedError: it is none, or has more bytes than ``most``.
         UserError: a pipe or a device.
         OSError: it cannot be read.
     """
     check_regular(path)
+    if most is not None and (size := os.path.getsize(path)) > most:
+        raise MalformedError(f"it has {size} bytes, expected at most {most}")
     try:
         return Path(path).read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
@@ -52,12 +57,12 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
 
     Raises: as ``read_text``; MalformedError for what is no YAML, has an alias or is nested too deep, too.
     """
-    return _parse(read_text(path), "get_single_data")
+    return _parse(read_text(path, most=LARGEST_YAML), "get_single_data")
 
 
 def check_yaml(path: str | os.PathLike[str]) -> None:
     """Refuse what ``read_yaml`` would refuse of the form of a file that another loader will read."""
-    _parse(read_text(path), "get_single_node")
+    _parse(read_text(path, most=LARGEST_YAML), "get_single_node")
 
 
 class Tagged(NamedTuple):

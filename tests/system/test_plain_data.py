@@ -10,11 +10,13 @@ from hostile_files import ALIASES
 
 from svtoolkit.system.plain_data import (
     DEEPEST,
+    LARGEST_YAML,
     MalformedError,
     Tagged,
     check_yaml,
     parse_json,
     parse_tagged_yaml,
+    read_text,
     read_yaml,
     write_yaml,
 )
@@ -86,6 +88,15 @@ def test_an_alias_of_what_is_flat_is_that_and_any_other_is_a_word():
 
 def test_many_aliases_of_many_are_not_walked():
     assert len(repr(parse_tagged_yaml(ALIASES.decode(), aliases=True))) < 20 * len(ALIASES)
+
+
+def test_long_files_are_refused_before_they_are_read(tmp_path):
+    with (tmp_path / "a.yaml").open("wb") as stream:
+        stream.truncate(1 << 40)
+    with pytest.raises(MalformedError, match=f"it has {1 << 40} bytes, expected at most {LARGEST_YAML}"):
+        read_yaml(tmp_path / "a.yaml")
+    with pytest.raises(MalformedError, match="expected at most 9"):
+        read_text(tmp_path / "a.yaml", most=9)
 
 
 def test_no_aliases_are_written():

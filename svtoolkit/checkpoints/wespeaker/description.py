@@ -101,7 +101,7 @@ def network_of(model: str, model_args: Mapping[str, Any]) -> dict[str, Any]:
     if model not in DESCRIPTIONS:
         near = difflib.get_close_matches(str(model), DESCRIPTIONS, n=1)
         meant = f"did you mean {near[0]!r}? " if near else ""
-        raise UserError(f"model is {model!r}, {meant}expected one of {', '.join([*DESCRIPTIONS, *CLASSES])}")
+        raise UserError(f"model is {model!r:.80}, {meant}expected one of {', '.join([*DESCRIPTIONS, *CLASSES])}")
     description = DESCRIPTIONS[model]
     bins, default_bins = description.bins
     sizes = {bins: ("num_bins", default_bins), "embed_dim": ("embedding_dim", description.embedding)}
@@ -114,21 +114,21 @@ def network_of(model: str, model_args: Mapping[str, Any]) -> dict[str, Any]:
         return sized_network_of(model, {**begins, **model_args}, f"model_args of {model}")
     for key, value in model_args.items():
         if key not in known:
-            raise UserError(f"model_args of {model} has {key!r}, expected no other keys than {', '.join(known)}")
+            raise UserError(f"model_args of {model} has {key!r:.80}, expected no other keys than {', '.join(known)}")
         if key in only and value != only[key]:
             raise UserError(
-                f"model_args of {model}: {key} is {value!r}, and a network is known for {only[key]!r} alone"
+                f"model_args of {model}: {key} is {value!r:.80}, and a network is known for {only[key]!r} alone"
             )
     found: dict[str, Any] = {"name": description.name}
     for key, (ours, default) in sizes.items():
         value = model_args.get(key, default)
         if type(value) is not int or value < 1:
-            raise UserError(f"model_args of {model}: {key} is {value!r}, expected a whole number of 1 or more")
+            raise UserError(f"model_args of {model}: {key} is {value!r:.80}, expected a whole number of 1 or more")
         found[ours] = value
     for key, (ours, values) in description.renamed.items():
         value = model_args.get(key, False)
         if type(value) is not bool:
-            raise UserError(f"model_args of {model}: {key} is {value!r}, expected true or false")
+            raise UserError(f"model_args of {model}: {key} is {value!r:.80}, expected true or false")
         found[ours] = values[value]
     return found
 

@@ -41,7 +41,7 @@ def _with_embeddings(network: str, expected: str, parts: tuple[Part, ...]) -> tu
     )
 
 
-_RESNETS = _with_embeddings("ResNet", "conv1, bn1, layer1 to layer4", (*_STEM, *_stages(f"{_BLOCK}|{_SHORTCUT}")))
+RESNETS = _with_embeddings("ResNet", "conv1, bn1, layer1 to layer4", (*_STEM, *_stages(f"{_BLOCK}|{_SHORTCUT}")))
 # Their stem is downsample_layers.0; the downsampling that a stage of ours begins with is one more of these.
 _GEMINIS = _with_embeddings(
     "Gemini-DF-ResNet",
@@ -206,7 +206,7 @@ _REPVGGS = (
 _REDIMNETS = _with_embeddings("ReDimNet", "backbone, pool", REDIMNET_PARTS)
 
 LAYOUTS = (
-    *_RESNETS,
+    *RESNETS,
     *_GEMINIS,
     _ECAPA_TDNN,
     CAMPPLUS,

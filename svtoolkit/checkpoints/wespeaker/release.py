@@ -20,7 +20,7 @@ from svtoolkit.checkpoints.wespeaker.description import config_of, network_of, s
 from svtoolkit.config import FeaturesConfig
 from svtoolkit.config.front_ends import Kaldi3DConfig, ReDimNetTFConfig
 from svtoolkit.errors import UserError
-from svtoolkit.models.front_ends import BACKENDS
+from svtoolkit.models.front_ends import BACKENDS, features_config
 from svtoolkit.models.registry import complete_model
 from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.plain_data import MalformedError, read_yaml, write_yaml
@@ -129,7 +129,7 @@ def _dataset_args(features: FeaturesConfig, network: str) -> dict[str, Any]:
         frame_shift_ms=features.frame_shift_ms,
     )
     differing = [
-        f"features.{key} is {value!r}"
+        f"features.{key} is {value!r:.80}"
         for key, value in asdict(features).items()
         if value != asdict(plain).get(key, value) or (key == "backend" and value not in BACKENDS)
     ]
@@ -162,13 +162,13 @@ def _features(config: Mapping[str, Any], model: Mapping[str, Any], stated: str |
     if frontend == "tfmel":
         return tfmel.features_of(dataset, str(config["model"]), model["num_bins"])
     if frontend != "fbank":
-        raise UserError(f"dataset_args.frontend is {frontend!r}, and 'fbank' and 'tfmel' alone are known here so far")
+        raise UserError(f"dataset_args.frontend is {frontend!r:.80}, but only 'fbank' and 'tfmel' are known here")
     name, given = next(
         ((key, section[key]) for section in (dataset, config) for key in ("fbank_args",) if key in section),
         ("feature_args", old),
     )
     if not isinstance(given, Mapping):
-        raise UserError(f"{name} is {given!r}, expected a mapping")
+        raise UserError(f"{name} is {given!r:.80}, expected a mapping")
     normalisation = {**old, **dataset}
     statistics = _mapping(None, normalisation, "cmvn_args")
     if normalisation.get("cmvn", True) is not True or statistics.get("norm_mean", True) is not True:
@@ -182,7 +182,7 @@ def _features(config: Mapping[str, Any], model: Mapping[str, Any], stated: str |
     built.frame_shift_ms = _positive(f"{name}.frame_shift", given.get("frame_shift", 10))
     if built.num_bins != model["num_bins"]:
         raise UserError(f"{name}.num_mel_bins is {built.num_bins}, but the network takes {model['num_bins']}")
-    return built
+    return features_config(asdict(built))
 
 
 def _front_end(model: Mapping[str, Any], stated: str | None, weights: Path) -> str:
@@ -203,7 +203,7 @@ def _front_end(model: Mapping[str, Any], stated: str | None, weights: Path) -> s
 
 def _positive(name: str, value: object, *, whole: bool = False) -> float:
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not 0 < value < 1e6:
-        raise UserError(f"{name} is {value!r}, expected a {'whole ' if whole else ''}number above 0")
+        raise UserError(f"{name} is {value!r:.80}, expected a {'whole ' if whole else ''}number above 0")
     return float(value)
 
 
@@ -227,7 +227,7 @@ def _mapping(file: Path | None, content: Mapping[str, Any], key: str) -> Mapping
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise UserError(f"{f'{file}: ' if file else ''}{key} is {value!r}, expected a mapping")
+        raise UserError(f"{f'{file}: ' if file else ''}{key} is {value!r:.80}, expected a mapping")
     return value
 
 
