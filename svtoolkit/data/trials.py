@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import numpy as np
 
@@ -53,6 +53,40 @@ FORMS = (
 ANY_FORM = f"{TRIAL_FORM}, or 1 and 0 for these words, at the end or in front"
 
 
+class NumberedIds(Sequence[str]):
+    """Ids of which there are few, and a number for each place: a string is looked up where it is asked for.
+
+    Args:
+        names: the ids.
+        numbers: places in ``names``, int, shape (length,).
+    """
+
+    def __init__(self, names: Sequence[str], numbers: np.ndarray) -> None:
+        self._names, self._numbers = names, numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[str]: ...
+
+    def __getitem__(self, place: int | slice) -> str | list[str]:
+        if isinstance(place, slice):
+            return [self._names[number] for number in self._numbers[place].tolist()]
+        return self._names[self._numbers[place]]
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self._names.__getitem__, self._numbers.tolist())
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 @dataclass(frozen=True)
 class Trials:
     """Pairs of utterances and whether they share a speaker.
@@ -72,6 +106,21 @@ class Trials:
         """Trials of (enrolment, test, whether they share a speaker)."""
         target = np.array([trial[2] for trial in listed], dtype=bool)
         return cls([trial[0] for trial in listed], [trial[1] for trial in listed], target)
+
+    @classmethod
+    def of_numbers(cls, names: Sequence[str], enrol: np.ndarray, test: np.ndarray, target: np.ndarray) -> Trials:
+        """Trials of utterances by their numbers.
+
+        Args:
+            names: utterance ids, no two alike, in the order in which they appear on the enrolment side, then the test
+                side.
+            enrol, test: places in ``names``, int64, shape (trials,).
+            target: bool, shape (trials,).
+        """
+        trials = cls(NumberedIds(names, enrol), NumberedIds(names, test), target)
+        vars(trials)["numbers"] = {name: number for number, name in enumerate(names)}
+        vars(trials)["numbered"] = enrol, test
+        return trials
 
     def __len__(self) -> int:
         return len(self.target)
@@ -126,12 +175,13 @@ def _plain_trials(content: bytes) -> Trials | None:
     columns = read_columns(content, 3)
     if columns is None:
         return None
-    possible = [form for form in FORMS if set(columns[form.label_at]) <= form.labels.keys()]
+    found = [(form, columns.places(form.label_at % 3, list(form.labels))) for form in FORMS]
+    possible = [(form, places) for form, places in found if places is not None]
     if len(possible) != 1:
         return None
-    labels = columns.pop(possible[0].label_at)
-    enrol, test = columns
-    return Trials(enrol, test, np.fromiter(map(possible[0].labels.__getitem__, labels), dtype=bool, count=len(labels)))
+    [(form, places)] = possible
+    names, [enrol, test] = columns.distinct(*(column for column in range(3) if column != form.label_at % 3))
+    return Trials.of_numbers(names, enrol, test, np.array(list(form.labels.values()))[places])
 
 
 def trial_lines(path: str | Path) -> Iterator[tuple[int, str]]:
