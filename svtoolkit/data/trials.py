@@ -57,15 +57,15 @@ class NumberedIds(Sequence[str]):
     """Ids of which there are few, and a number for each place: a string is looked up where it is asked for.
 
     Args:
-        names: the ids.
+        names: the ids, no two alike.
         numbers: places in ``names``, int, shape (length,).
     """
 
     def __init__(self, names: Sequence[str], numbers: np.ndarray) -> None:
-        self._names, self._numbers = names, numbers
+        self.names, self.numbers = names, numbers
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return len(self.numbers)
 
     @overload
     def __getitem__(self, place: int) -> str: ...
@@ -75,16 +75,35 @@ class NumberedIds(Sequence[str]):
 
     def __getitem__(self, place: int | slice) -> str | list[str]:
         if isinstance(place, slice):
-            return [self._names[number] for number in self._numbers[place].tolist()]
-        return self._names[self._numbers[place]]
+            return [self.names[number] for number in self.numbers[place].tolist()]
+        return self.names[self.numbers[place]]
 
     def __iter__(self) -> Iterator[str]:
-        return map(self._names.__getitem__, self._numbers.tolist())
+        return map(self.names.__getitem__, self.numbers.tolist())
 
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def number_ids(first: Sequence[str], second: Sequence[str]) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """The ids of two columns, in the order in which they appear in one and then the other.
+
+    Returns:
+        the ids, no two alike, and of each column their places; int64, shape (length,).
+    """
+    if isinstance(first, NumberedIds) and isinstance(second, NumberedIds) and first.names is second.names:
+        numbers = np.concatenate([first.numbers, second.numbers])
+        appears = np.full(len(first.names), len(numbers))
+        appears[numbers[::-1]] = np.arange(len(numbers))[::-1]  # what is written last stays
+        order = np.argsort(appears)[: np.count_nonzero(appears < len(numbers))]
+        place = np.empty(len(appears), np.int64)
+        place[order] = np.arange(len(order))
+        return [first.names[row] for row in order.tolist()], place[first.numbers], place[second.numbers]
+    number = {name: place for place, name in enumerate(dict.fromkeys(itertools.chain(first, second)))}
+    columns = [np.fromiter(map(number.__getitem__, side), np.int64, len(side)) for side in (first, second)]
+    return list(number), columns[0], columns[1]
 
 
 @dataclass(frozen=True)
@@ -107,39 +126,28 @@ class Trials:
         target = np.array([trial[2] for trial in listed], dtype=bool)
         return cls([trial[0] for trial in listed], [trial[1] for trial in listed], target)
 
-    @classmethod
-    def of_numbers(cls, names: Sequence[str], enrol: np.ndarray, test: np.ndarray, target: np.ndarray) -> Trials:
-        """Trials of utterances by their numbers.
-
-        Args:
-            names: utterance ids, no two alike, in the order in which they appear on the enrolment side, then the test
-                side.
-            enrol, test: places in ``names``, int64, shape (trials,).
-            target: bool, shape (trials,).
-        """
-        trials = cls(NumberedIds(names, enrol), NumberedIds(names, test), target)
-        vars(trials)["numbers"] = {name: number for number, name in enumerate(names)}
-        vars(trials)["numbered"] = enrol, test
-        return trials
-
     def __len__(self) -> int:
         return len(self.target)
 
     def take(self, rows: np.ndarray) -> Trials:
         """These trials alone."""
-        chosen = rows.tolist()
-        return Trials([self.enrol[row] for row in chosen], [self.test[row] for row in chosen], self.target[rows])
+        names = list(self.numbers)
+        enrol, test = (NumberedIds(names, side[rows]) for side in self.numbered)
+        return Trials(enrol, test, self.target[rows])
+
+    @cached_property
+    def _numbering(self) -> tuple[list[str], np.ndarray, np.ndarray]:
+        return number_ids(self.enrol, self.test)
 
     @cached_property
     def numbers(self) -> Mapping[str, int]:
         """Utterance -> its number, from 0, in the order in which they appear."""
-        return {name: number for number, name in enumerate(dict.fromkeys(itertools.chain(self.enrol, self.test)))}
+        return {name: number for number, name in enumerate(self._numbering[0])}
 
-    @cached_property
+    @property
     def numbered(self) -> tuple[np.ndarray, np.ndarray]:
         """The numbers of both sides; int64, both of shape (trials,)."""
-        enrol, test = (map(self.numbers.__getitem__, side) for side in (self.enrol, self.test))
-        return np.fromiter(enrol, np.int64, len(self)), np.fromiter(test, np.int64, len(self))
+        return self._numbering[1:]
 
     @property
     def utterances(self) -> Set[str]:
@@ -181,7 +189,7 @@ def _plain_trials(content: bytes) -> Trials | None:
         return None
     [(form, places)] = possible
     names, [enrol, test] = columns.distinct(*(column for column in range(3) if column != form.label_at % 3))
-    return Trials.of_numbers(names, enrol, test, np.array(list(form.labels.values()))[places])
+    return Trials(NumberedIds(names, enrol), NumberedIds(names, test), np.array(list(form.labels.values()))[places])
 
 
 def trial_lines(path: str | Path) -> Iterator[tuple[int, str]]:
