@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.machine import write_record
-from svtoolkit.data.trials import Trials, read_trials, write_trials
+from svtoolkit.data.trials import NumberedIds, Trials, read_trials, write_trials
 from svtoolkit.scoring.bootstrap import resample_metrics
 from svtoolkit.scoring.calibration import cllr, min_cllr_from_ranks
 from svtoolkit.scoring.cosine import EmbeddingTable
@@ -168,7 +168,9 @@ def measure_long(trials: int, resamples: int) -> dict[str, float]:
     seconds = {"metrics": time.perf_counter() - begin}
     assert np.isfinite(found).all()
     begin = time.perf_counter()
-    resample_metrics([scores], enrol.tolist(), test.tolist(), target, METRICS, resamples=resamples, seed=0)
+    names = [f"id{10000 + speaker}" for speaker in range(SPEAKERS)]
+    sides = NumberedIds(names, enrol), NumberedIds(names, test)  # as of a list and its utt2spk
+    resample_metrics([scores], *sides, target, METRICS, resamples=resamples, seed=0)
     return seconds | {"resamples": time.perf_counter() - begin}
 
 

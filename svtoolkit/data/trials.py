@@ -97,6 +97,8 @@ def number_ids(first: Sequence[str], second: Sequence[str]) -> tuple[list[str], 
         numbers = np.concatenate([first.numbers, second.numbers])
         appears = np.full(len(first.names), len(numbers))
         appears[numbers[::-1]] = np.arange(len(numbers))[::-1]  # what is written last stays
+        if (appears < len(numbers)).all() and (appears[1:] > appears[:-1]).all():
+            return list(first.names), first.numbers, second.numbers
         order = np.argsort(appears)[: np.count_nonzero(appears < len(numbers))]
         place = np.empty(len(appears), np.int64)
         place[order] = np.arange(len(order))
@@ -131,22 +133,26 @@ class Trials:
 
     def take(self, rows: np.ndarray) -> Trials:
         """These trials alone."""
-        names = list(self.numbers)
-        enrol, test = (NumberedIds(names, side[rows]) for side in self.numbered)
+        enrol, test = (NumberedIds(self.names, side[rows]) for side in self.numbered)
         return Trials(enrol, test, self.target[rows])
 
     @cached_property
     def _numbering(self) -> tuple[list[str], np.ndarray, np.ndarray]:
         return number_ids(self.enrol, self.test)
 
+    @property
+    def names(self) -> list[str]:
+        """The utterances, in the order in which they appear on the enrolment side and then the test side."""
+        return self._numbering[0]
+
     @cached_property
     def numbers(self) -> Mapping[str, int]:
-        """Utterance -> its number, from 0, in the order in which they appear."""
-        return {name: number for number, name in enumerate(self._numbering[0])}
+        """Utterance -> its place in ``names``."""
+        return {name: number for number, name in enumerate(self.names)}
 
     @property
     def numbered(self) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of both sides; int64, both of shape (trials,)."""
+        """Places in ``names`` of both sides; int64, both of shape (trials,)."""
         return self._numbering[1:]
 
     @property

@@ -58,7 +58,7 @@ def trial_speakers(trials: Trials, utt2spk: Mapping[str, str]) -> tuple[Numbered
             f"(the first is {unknown[0]!r}); take the utt2spk of the evaluation data"
         )
     number: dict[str, int] = {}
-    places = np.array([number.setdefault(utt2spk[name], len(number)) for name in trials.numbers], np.int64)
+    places = np.array([number.setdefault(utt2spk[name], len(number)) for name in trials.names], np.int64)
     names = list(number)
     enrol, test = trials.numbered
     return NumberedIds(names, places[enrol]), NumberedIds(names, places[test])

@@ -73,7 +73,7 @@ class EmbeddingTable:
 
     def rows_of(self, trials: Trials) -> tuple[np.ndarray, np.ndarray]:
         """Rows of the utterances of both sides, -1 where there is none; int64, both of shape (trials,)."""
-        rows = self.lookup(list(trials.numbers))
+        rows = self.lookup(trials.names)
         enrol, test = trials.numbered
         return rows[enrol], rows[test]
 

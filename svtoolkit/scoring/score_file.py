@@ -50,7 +50,7 @@ def write_scores(path: str | Path, trials: Trials, scores: np.ndarray, *, layout
             f"{path}: {len(bad)} scores are NaN or infinite (the first is that of `{enrol} {test}`); "
             "nothing was written; drop these trials or look for their missing embeddings"
         )
-    names = list(trials.numbers)
+    names = trials.names
     if " ".join(names).split() != names:
         bad_name = next(name for name in names if name.split() != [name])
         raise UserError(f"{path}: the utterance id {bad_name!r} is empty or holds a space; expected none in it")
@@ -177,7 +177,7 @@ def _is_of(plain: _Columns, trials: Trials) -> bool:
     enrol, test = trials.numbered
     if not (np.array_equal(plain.enrol, enrol) and np.array_equal(plain.test, test)):
         return False
-    if plain.names != list(trials.numbers):
+    if plain.names != trials.names:
         return False
     if plain.target is not None and not np.array_equal(plain.target, trials.target):
         return False

@@ -67,7 +67,7 @@ def decimals(scores: np.ndarray) -> np.ndarray:
 
 def _ids(trials: Trials) -> np.ndarray | None:
     """The bytes of each id and a blank, uint8 of shape (utterances, longest); None where one is too long for it."""
-    content = "".join([f"{name} \n" for name in trials.numbers]).encode()
+    content = "".join([f"{name} \n" for name in trials.names]).encode()
     ends = np.flatnonzero(np.frombuffer(content, np.uint8) == ord("\n"))
     begins = np.append(0, ends[:-1] + 1)
     if (ends - begins).max() > LONGEST or _PAD in content:
