@@ -33,7 +33,7 @@ def score_lines(trials: Trials, scores: np.ndarray, *, labelled: bool) -> Iterat
         scores: finite floats, shape (trials,).
         labelled: put `target` or `nontarget` behind each.
     """
-    names = _ids(trials)
+    names = _ids(trials) if len(trials) else None
     enrol, test = trials.numbered
     ends = np.array([label.encode() for label in (_LABELS if labelled else ("\n",))])
     ends = ends.view(np.uint8).reshape(len(ends), -1)

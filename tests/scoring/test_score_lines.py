@@ -40,3 +40,7 @@ def test_every_line_is_that_of_python(monkeypatch: pytest.MonkeyPatch, kind: str
     assert b"".join(score_lines(trials, scores, labelled=False)).decode() == plain
     words = "".join("{} {} {:.6f} {}\n".format(*row[:3], "target" if row[3] else "nontarget") for row in listed)
     assert b"".join(score_lines(trials, scores, labelled=True)).decode() == words
+
+
+def test_no_trials_are_no_lines() -> None:
+    assert list(score_lines(Trials([], [], np.array([], dtype=bool)), np.array([]), labelled=False)) == []
