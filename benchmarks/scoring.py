@@ -26,12 +26,13 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from benchmarks.machine import write_record
-from svtoolkit.data.trials import Trials, read_trials, write_trials
+from svtoolkit.data.trials import NumberedIds, Trials, read_trials, write_trials
 from svtoolkit.scoring.bootstrap import resample_metrics
 from svtoolkit.scoring.calibration import cllr, min_cllr_from_ranks
 from svtoolkit.scoring.cosine import EmbeddingTable
@@ -115,14 +116,36 @@ def normalise_by_trial(folder: Path) -> None:
 SCRIPTS = {"score": score_by_trial, "normalise": normalise_by_trial}
 
 
-def run_all(commands: Sequence[Sequence[str]]) -> list[float]:
-    """Seconds of each process."""
-    seconds = []
+class Cost(NamedTuple):
+    """Seconds by the clock, and those of the processor: the clock's depend on what else the machine does."""
+
+    wall: float
+    processor: float
+
+
+def run_all(commands: Sequence[Sequence[str]]) -> list[Cost]:
+    """What each process costs."""
+    costs = []
     for words in commands:
-        begin = time.perf_counter()
+        begin, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
-        seconds.append(time.perf_counter() - begin)
-    return seconds
+        wall, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
+        processor = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+        costs.append(Cost(round(wall, 2), round(processor, 2)))
+    return costs
+
+
+def product_seconds(utterances: int, cohort: int) -> float:
+    """Processor seconds of the product with the cohort alone, on one core: the floor of AS-Norm, at this speed."""
+    rng = np.random.default_rng(2)
+    members = rng.standard_normal((DIMENSION, cohort), dtype=np.float32)
+    rows = rng.standard_normal((1024, DIMENSION), dtype=np.float32)
+    with threadpool_limits(1):
+        rows @ members
+        begin = time.thread_time()
+        for _ in range(8):
+            rows @ members
+        return (time.thread_time() - begin) / 8 / len(rows) * utterances
 
 
 def largest_error(folder: Path) -> dict[str, float]:
@@ -147,29 +170,35 @@ def _units(table: EmbeddingTable) -> np.ndarray:
     return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
 
 
-def evaluate(folder: Path) -> float:
-    """Seconds of `svt evaluate` of the cosines, without an interval."""
+def evaluate(folder: Path) -> Cost:
+    """Of `svt evaluate` of the cosines, without an interval."""
     words = [f"scores={folder / 'cosine'}", f"trials={folder / 'trials'}"]
     return run_all([[sys.executable, "-m", "svtoolkit.cli", "evaluate", *words]])[0]
 
 
-def measure_long(trials: int, resamples: int) -> dict[str, float]:
-    """Seconds of the metrics of so many scores in memory, and of resampling their speakers."""
+def measure_long(trials: int, resamples: int) -> dict[str, Cost]:
+    """Costs of the metrics of so many scores in memory, and of resampling their speakers."""
     rng = np.random.default_rng(1)
     enrol, test = rng.integers(SPEAKERS, size=(2, trials))
     test = np.where(rng.random(trials) < 0.1, enrol, test)
     target = enrol == test
     scores = np.round(rng.normal(size=trials) + 4 * target, 6)
-    begin = time.perf_counter()
+    begin = time.perf_counter(), time.process_time()
     ranked = RankedScores.rank(scores, target)
     rates = ranked.error_rates()
     found = [*(metric(rates)[0] for metric in METRICS), act_dcf_from_rates(rates), cllr(scores, target)]
     found.append(min_cllr_from_ranks(ranked))
-    seconds = {"metrics": time.perf_counter() - begin}
+    costs = {"metrics": _since(*begin)}
     assert np.isfinite(found).all()
-    begin = time.perf_counter()
-    resample_metrics([scores], enrol.tolist(), test.tolist(), target, METRICS, resamples=resamples, seed=0)
-    return seconds | {"resamples": time.perf_counter() - begin}
+    begin = time.perf_counter(), time.process_time()
+    names = [f"id{10000 + speaker}" for speaker in range(SPEAKERS)]
+    sides = NumberedIds(names, enrol), NumberedIds(names, test)  # as of a list and its utt2spk
+    resample_metrics([scores], *sides, target, METRICS, resamples=resamples, seed=0)
+    return costs | {"resamples": _since(*begin)}
+
+
+def _since(wall: float, processor: float) -> Cost:
+    return Cost(round(time.perf_counter() - wall, 2), round(time.process_time() - processor, 2))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -179,6 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, nargs="?", help="of the script")
     parser.add_argument("--scale", type=float, default=1.0, help="share of all sizes")
     parser.add_argument("--rounds", type=int, default=3, help="of svt score and evaluate; a trial at a time goes once")
+    parser.add_argument("--no-by-trial", dest="by_trial", action="store_false", help="leave out what takes minutes")
     options = parser.parse_args(arguments)
     if options.script:
         SCRIPTS[options.script](options.folder)
@@ -190,23 +220,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rounds = []
         for _ in range(options.rounds):
             rounds.append((run_all(by_svt(folder))[0], evaluate(folder)))
-            print(f"svt score {rounds[-1][0]:.2f} s, svt evaluate {rounds[-1][1]:.2f} s", flush=True)
+            print(f"svt score {rounds[-1][0]}, svt evaluate {rounds[-1][1]}", flush=True)
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-        score, judge = (min(column) for column in zip(*rounds, strict=True))
-        peer = run_all(by_trial(folder))
+        product = [product_seconds(*sizes[1:]) for _ in range(3)]
+        score, judge = (Cost(*map(min, zip(*column, strict=True))) for column in zip(*rounds, strict=True))
+        peer = run_all(by_trial(folder)) if options.by_trial else []
         found: dict[str, Any] = {
             "trials": sizes[0], "utterances": sizes[1], "cohort": sizes[2], "top_n": TOP_N,
-            "svt_score_seconds": [round(each[0], 2) for each in rounds],
-            "svt_evaluate_seconds": [round(each[1], 2) for each in rounds],
+            "svt_score_seconds": [each[0]._asdict() for each in rounds],
+            "svt_evaluate_seconds": [each[1]._asdict() for each in rounds],
+            "product_processor_seconds": [float(f"{each:.3g}") for each in product],
             "svt_peak_gib": round(peak / 2**30, 2),
-            "by_trial_seconds": {"cosine": round(peer[0], 1), "as_norm": round(peer[1], 1)},
-            "times_faster": round(sum(peer) / score, 1),
             "largest_error": largest_error(folder),
         }  # fmt: skip
+        if peer:
+            found["by_trial_seconds"] = {
+                name: cost._asdict() for name, cost in zip(("cosine", "as_norm"), peer, strict=True)
+            }
+            found["times_faster"] = round(sum(cost.wall for cost in peer) / score.wall, 1)
+            found["times_less_processor"] = round(sum(cost.processor for cost in peer) / score.processor, 1)
     long = measure_long(max(1000, int(LONG * options.scale)), max(2, int(RESAMPLES * min(1, options.scale))))
-    found["ten_million_seconds"] = {name: round(value, 2) for name, value in long.items()}
-    print(f"svt score {score:.2f} s, a trial at a time {sum(peer):.1f} s: {found['times_faster']} times faster")
-    print(f"svt evaluate {judge:.2f} s; largest error {found['largest_error']}; ten million: {long}")
+    found["ten_million_seconds"] = {name: cost._asdict() for name, cost in long.items()}
+    print(f"svt score {score}, a trial at a time {peer}: {found.get('times_faster')} times faster")
+    print(f"svt evaluate {judge}; largest error {found['largest_error']}; ten million: {long}")
     if options.output:
         words = sys.argv[1:] if arguments is None else arguments
         write_record(options.output, "scoring", words, ["numpy", "scikit-learn"], scale=options.scale, **found)

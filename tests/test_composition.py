@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from compositions import NASTY, load
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -128,3 +131,16 @@ def test_cfg_shows_what_composes_back_even_if_it_needs_quotes():
     composed = composition.compose("embed", [f"model={composition.quote(value)}"])
     read_back = OmegaConf.merge(OmegaConf.structured(EmbedConfig), OmegaConf.create(composition.to_yaml(composed)))
     assert read_back.model == value
+
+
+def test_plain_text_in_quotes_is_what_hydras_grammar_makes_of_it() -> None:
+    letters = "Aa0 _./:,=+@%~()[]{}-"
+    rng = random.Random(0)
+    drawn = ["".join(rng.choices(letters, k=rng.randrange(12))) for _ in range(30)]
+    parser = OverridesParser.create()
+    for text in ["", "null", "true", "1e3", " a ", "a,b", "[a]", "{a:b}", "range(1,2)", "a=b", "choice(a,b)", *drawn]:
+        literal = composition.LITERAL.fullmatch(f"'{text}'")
+        assert literal is not None
+        assert literal[1] == parser.parse_override(f"scores='{text}'").value()
+    for text in ["'${a}'", "'a\\'b'", "'a''b'", "'a\\'", '"a"', "a", "'a", "'a\n'"]:
+        assert composition.LITERAL.fullmatch(text) is None

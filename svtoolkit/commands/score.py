@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
@@ -41,18 +43,23 @@ def run(config: ScoreConfig, command_line: str) -> int:
     }
     settings = asdict(config) | facts
     scores = cosine_scores(table, trials, mean=mean)
-    if config.cosine_out is not None:
-        write_scores(config.cosine_out, enrolled.listed, enrolled.join(scores), layout=config.format)
-        plain = settings | {"out": config.cosine_out, "normalisation": "none", "top_n": None}
-        write_record(f"{config.cosine_out}.yaml", command_line, plain)
-    if cohort is not None and config.normalisation != "none":
-        method = config.normalisation
-        with show_progress(method, len(trials.utterances), "utt") as progress:
-            scores = normalise_scores(
-                scores, trials, table, cohort, method=method, top_n=top_n, mean=mean, progress=progress.update
-            )
-    write_scores(config.out, enrolled.listed, enrolled.join(scores), layout=config.format)
-    write_record(f"{config.out}.yaml", command_line, settings)
+    plain = settings | {"out": config.cosine_out, "normalisation": "none", "top_n": None}
+
+    def write(found: np.ndarray, facts: dict[str, Any]) -> None:
+        write_scores(facts["out"], enrolled.listed, enrolled.join(found), layout=config.format)
+        write_record(f"{facts['out']}.yaml", command_line, facts)
+
+    with ThreadPoolExecutor(1) as beside:  # the cosines are written while the cohort is compared with
+        cosines = beside.submit(write, scores, plain) if config.cosine_out is not None else None
+        if cohort is not None and config.normalisation != "none":
+            method = config.normalisation
+            with show_progress(method, len(trials.utterances), "utt") as progress:
+                scores = normalise_scores(
+                    scores, trials, table, cohort, method=method, top_n=top_n, mean=mean, progress=progress.update
+                )
+        if cosines is not None:
+            cosines.result()
+    write(scores, settings)
     log.info(
         "%d trials scored (%s), %d left out -> %s",
         facts["scored"], config.normalisation, facts["missing"], config.out,

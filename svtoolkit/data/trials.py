@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import numpy as np
 
@@ -53,6 +53,61 @@ FORMS = (
 ANY_FORM = f"{TRIAL_FORM}, or 1 and 0 for these words, at the end or in front"
 
 
+class NumberedIds(Sequence[str]):
+    """Ids of which there are few, and a number for each place: a string is looked up where it is asked for.
+
+    Args:
+        names: the ids, no two alike.
+        numbers: places in ``names``, int, shape (length,).
+    """
+
+    def __init__(self, names: Sequence[str], numbers: np.ndarray) -> None:
+        self.names, self.numbers = names, numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[str]: ...
+
+    def __getitem__(self, place: int | slice) -> str | list[str]:
+        if isinstance(place, slice):
+            return [self.names[number] for number in self.numbers[place].tolist()]
+        return self.names[self.numbers[place]]
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self.names.__getitem__, self.numbers.tolist())
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def number_ids(first: Sequence[str], second: Sequence[str]) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """The ids of two columns, in the order in which they appear in one and then the other.
+
+    Returns:
+        the ids, no two alike, and of each column their places; int64, shape (length,).
+    """
+    if isinstance(first, NumberedIds) and isinstance(second, NumberedIds) and first.names is second.names:
+        numbers = np.concatenate([first.numbers, second.numbers])
+        appears = np.full(len(first.names), len(numbers))
+        appears[numbers[::-1]] = np.arange(len(numbers))[::-1]  # what is written last stays
+        if (appears < len(numbers)).all() and (appears[1:] > appears[:-1]).all():
+            return list(first.names), first.numbers, second.numbers
+        order = np.argsort(appears)[: np.count_nonzero(appears < len(numbers))]
+        place = np.empty(len(appears), np.int64)
+        place[order] = np.arange(len(order))
+        return [first.names[row] for row in order.tolist()], place[first.numbers], place[second.numbers]
+    number = {name: place for place, name in enumerate(dict.fromkeys(itertools.chain(first, second)))}
+    columns = [np.fromiter(map(number.__getitem__, side), np.int64, len(side)) for side in (first, second)]
+    return list(number), columns[0], columns[1]
+
+
 @dataclass(frozen=True)
 class Trials:
     """Pairs of utterances and whether they share a speaker.
@@ -78,19 +133,27 @@ class Trials:
 
     def take(self, rows: np.ndarray) -> Trials:
         """These trials alone."""
-        chosen = rows.tolist()
-        return Trials([self.enrol[row] for row in chosen], [self.test[row] for row in chosen], self.target[rows])
+        enrol, test = (NumberedIds(self.names, side[rows]) for side in self.numbered)
+        return Trials(enrol, test, self.target[rows])
+
+    @cached_property
+    def _numbering(self) -> tuple[list[str], np.ndarray, np.ndarray]:
+        return number_ids(self.enrol, self.test)
+
+    @property
+    def names(self) -> list[str]:
+        """The utterances, in the order in which they appear on the enrolment side and then the test side."""
+        return self._numbering[0]
 
     @cached_property
     def numbers(self) -> Mapping[str, int]:
-        """Utterance -> its number, from 0, in the order in which they appear."""
-        return {name: number for number, name in enumerate(dict.fromkeys(itertools.chain(self.enrol, self.test)))}
+        """Utterance -> its place in ``names``."""
+        return {name: number for number, name in enumerate(self.names)}
 
-    @cached_property
+    @property
     def numbered(self) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of both sides; int64, both of shape (trials,)."""
-        enrol, test = (map(self.numbers.__getitem__, side) for side in (self.enrol, self.test))
-        return np.fromiter(enrol, np.int64, len(self)), np.fromiter(test, np.int64, len(self))
+        """Places in ``names`` of both sides; int64, both of shape (trials,)."""
+        return self._numbering[1:]
 
     @property
     def utterances(self) -> Set[str]:
@@ -126,12 +189,13 @@ def _plain_trials(content: bytes) -> Trials | None:
     columns = read_columns(content, 3)
     if columns is None:
         return None
-    possible = [form for form in FORMS if set(columns[form.label_at]) <= form.labels.keys()]
+    found = [(form, columns.places(form.label_at % 3, list(form.labels))) for form in FORMS]
+    possible = [(form, places) for form, places in found if places is not None]
     if len(possible) != 1:
         return None
-    labels = columns.pop(possible[0].label_at)
-    enrol, test = columns
-    return Trials(enrol, test, np.fromiter(map(possible[0].labels.__getitem__, labels), dtype=bool, count=len(labels)))
+    [(form, places)] = possible
+    names, [enrol, test] = columns.distinct(*(column for column in range(3) if column != form.label_at % 3))
+    return Trials(NumberedIds(names, enrol), NumberedIds(names, test), np.array(list(form.labels.values()))[places])
 
 
 def trial_lines(path: str | Path) -> Iterator[tuple[int, str]]:

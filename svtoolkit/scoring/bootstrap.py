@@ -22,18 +22,20 @@ seeds; with fewer than about 20 speakers, or an error rate near 0, they are too 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from svtoolkit.data.trials import Trials
+from svtoolkit.data.trials import NumberedIds, Trials, number_ids
 from svtoolkit.errors import UserError
 from svtoolkit.scoring.metrics import check_scores, eer_from_rates
 from svtoolkit.scoring.resampled_rates import SMALL, Counts, Metric, ResampledMetrics, SpeakerTrials
 from svtoolkit.system.processes import count_cores
 from svtoolkit.system.threads import map_in_order
+
+DRAWS = 16
+"""Resamples at a time: the trials of pairs of speakers are walked through once for all of them."""
 
 
 class Interval(NamedTuple):
@@ -43,7 +45,7 @@ class Interval(NamedTuple):
     high: float
 
 
-def trial_speakers(trials: Trials, utt2spk: Mapping[str, str]) -> tuple[list[str], list[str]]:
+def trial_speakers(trials: Trials, utt2spk: Mapping[str, str]) -> tuple[NumberedIds, NumberedIds]:
     """The speakers of the enrolment and of the test utterance of every trial.
 
     Raises:
@@ -55,7 +57,11 @@ def trial_speakers(trials: Trials, utt2spk: Mapping[str, str]) -> tuple[list[str
             f"{len(unknown)} of {len(trials.utterances)} utterances of the trials are not in utt2spk "
             f"(the first is {unknown[0]!r}); take the utt2spk of the evaluation data"
         )
-    return [utt2spk[utterance] for utterance in trials.enrol], [utt2spk[utterance] for utterance in trials.test]
+    number: dict[str, int] = {}
+    places = np.array([number.setdefault(utt2spk[name], len(number)) for name in trials.names], np.int64)
+    names = list(number)
+    enrol, test = trials.numbered
+    return NumberedIds(names, places[enrol]), NumberedIds(names, places[test])
 
 
 def bootstrap_interval(
@@ -153,31 +159,46 @@ def resample_metrics(
     counts = trials.by_speaker(np.ones(len(flags), dtype=bool))
     resampled = [ResampledMetrics(scores, trials, metrics) for scores in checked]
 
-    def measure(drawn: np.ndarray) -> list[list[float]]:
-        return [system(drawn, *counts.weigh(drawn)) for system in resampled]
+    def measure(draws: Draws) -> np.ndarray:
+        return np.stack([system(*draws) for system in resampled], axis=1)
 
     jobs = count_cores() if len(flags) > SMALL else 1
     draws = _draw_speakers(np.random.default_rng(seed), counts, trials.speakers, resamples)
-    values = np.empty((resamples, len(systems), len(metrics)))
-    for row, found in enumerate(map_in_order(measure, draws, jobs)):
-        values[row] = found
+    values = []
+    for found in map_in_order(measure, draws, jobs):
+        values.append(found)
         if progress is not None:
-            progress(1)
-    return values
+            progress(len(found))
+    return np.concatenate(values)
 
 
-def _draw_speakers(rng: np.random.Generator, counts: Counts, speakers: int, resamples: int) -> Iterator[np.ndarray]:
-    """How often each speaker is drawn, shape (speakers,), in resamples that have trials of both kinds.
+class Draws(NamedTuple):
+    """Speakers drawn some times over.
+
+    Attributes:
+        drawn: how often each of them was, int64, shape (draws, speakers).
+        targets, nontargets: how many trials of both kinds they make, one or more; int64, shape (draws,).
+    """
+
+    drawn: np.ndarray
+    targets: np.ndarray
+    nontargets: np.ndarray
+
+
+def _draw_speakers(rng: np.random.Generator, counts: Counts, speakers: int, resamples: int) -> Iterator[Draws]:
+    """Resamples that have trials of both kinds, ``DRAWS`` at a time.
 
     With few speakers a draw may hold no trial of a kind. It is drawn again; at worst (one speaker with target trials,
     two others with a non-target trial) 2 draws of 9 are of use, so the loop ends.
     """
     while resamples:
-        # In int32: half the memory to walk through, which is what the time of long lists goes into.
-        drawn = np.bincount(rng.integers(speakers, size=speakers), minlength=speakers).astype(np.int32)
-        if all(counts.weigh(drawn)):
-            resamples -= 1
-            yield drawn
+        places = (rng.integers(speakers, size=speakers) for _ in range(min(DRAWS, resamples)))
+        drawn = np.stack([np.bincount(each, minlength=speakers) for each in places])
+        targets, nontargets = counts.weigh(drawn)
+        useful = (targets > 0) & (nontargets > 0)
+        resamples -= int(np.count_nonzero(useful))
+        if useful.any():
+            yield Draws(drawn[useful], targets[useful], nontargets[useful])
 
 
 def _number_speakers(enrol_speakers: Sequence[str], test_speakers: Sequence[str], target: np.ndarray) -> SpeakerTrials:
@@ -187,11 +208,7 @@ def _number_speakers(enrol_speakers: Sequence[str], test_speakers: Sequence[str]
             f"found {len(enrol_speakers)} enrolment and {len(test_speakers)} test speakers for {len(target)} trials; "
             "expected one of each per trial"
         )
-    number = {name: place for place, name in enumerate(dict.fromkeys(itertools.chain(enrol_speakers, test_speakers)))}
-    enrol, test = (
-        np.fromiter(map(number.__getitem__, side), dtype=np.int32, count=len(side))
-        for side in (enrol_speakers, test_speakers)
-    )
+    names, enrol, test = number_ids(enrol_speakers, test_speakers)
     wrong = np.flatnonzero((enrol == test) != target)
     if len(wrong):
         trial = wrong[0]
@@ -200,4 +217,4 @@ def _number_speakers(enrol_speakers: Sequence[str], test_speakers: Sequence[str]
             f"the labels of {len(wrong)} trials contradict their speakers (trial {trial}, counted from 0, is a {label} "
             f"trial of {enrol_speakers[trial]!r} and {test_speakers[trial]!r}); correct the trial list or utt2spk"
         )
-    return SpeakerTrials(enrol, test, target, len(number))
+    return SpeakerTrials(enrol.astype(np.int32), test.astype(np.int32), target, len(names))

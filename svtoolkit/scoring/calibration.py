@@ -9,14 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import isotonic_regression
-from scipy.special import expit
 
 from svtoolkit.errors import UserError
 from svtoolkit.scoring.metrics import RankedScores, check_scores
 
 STEPS = 100
 """Newton steps at most; five to ten are usual."""
+
+EVERY = 32
+"""Of long lists one trial in so many is fitted first."""
 
 
 @dataclass(frozen=True)
@@ -51,19 +52,33 @@ def fit_calibration(scores: np.ndarray, target: np.ndarray) -> Calibration:
     targets = int(target.sum())
     weight = np.where(target, 0.5 / targets, 0.5 / (len(scores) - targets))
     wanted = np.where(target, (targets + 1) / (targets + 2), 1 / (len(scores) - targets + 2))
-    columns = np.stack([(scores - centre) / spread, np.ones_like(scores)])
+    columns = (scores - centre) / spread, weight, wanted
     parameters = np.zeros(2)
-    for _ in range(STEPS):
-        share = expit(parameters @ columns)
-        gradient = columns @ (weight * (share - wanted))
-        hessian = (columns * (weight * share * (1 - share))) @ columns.T
-        step = np.linalg.solve(hessian + 1e-9 * np.eye(2), gradient)
-        step *= min(1.0, 2.0 / np.abs(step).max()) if step.any() else 1.0
-        parameters -= step
-        if np.abs(step).max() < 1e-10:
-            break
+    if len(scores) > EVERY**3:  # begin with a part of each class: most of the steps are taken there
+        part = np.concatenate([np.flatnonzero(target)[::EVERY], np.flatnonzero(~target)[::EVERY]])
+        parameters = _descend(parameters, *(column[part] for column in columns))
+    parameters = _descend(parameters, *columns)
     scale = parameters[0] / spread
     return Calibration(float(scale), float(parameters[1] - scale * centre))
+
+
+def _descend(parameters: np.ndarray, places: np.ndarray, weight: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Newton's steps to the scale and offset, (2,), of the logistic curve that is nearest to what is wanted."""
+    for _ in range(STEPS):
+        with np.errstate(over="ignore"):  # of an infinite number the reciprocal is right
+            share = 1 / (1 + np.exp(-(parameters[0] * places + parameters[1])))
+        slopes = weight * (share - wanted)
+        gradient = np.array([slopes @ places, slopes.sum()])
+        curves = weight * (share * (1 - share))
+        weighted = curves * places
+        mixed = curves @ places
+        hessian = np.array([[weighted @ places, mixed], [mixed, curves.sum()]])
+        step = np.linalg.solve(hessian + 1e-9 * np.eye(2), gradient)
+        step *= min(1.0, 2.0 / np.abs(step).max()) if step.any() else 1.0
+        parameters = parameters - step
+        if np.abs(step).max() < 1e-10:
+            break
+    return parameters
 
 
 def cllr(llr: np.ndarray, target: np.ndarray) -> float:
@@ -103,15 +118,41 @@ def min_cllr(scores: np.ndarray, target: np.ndarray) -> float:
 
 def min_cllr_from_ranks(ranked: RankedScores) -> float:
     """As :func:`min_cllr`, of scores that are sorted already."""
-    targets, nontargets = np.diff(ranked.targets_below), np.diff(ranked.nontargets_below)
-    trials = targets + nontargets
-    posterior = np.clip(isotonic_regression(targets / trials, weights=trials).x, 0.0, 1.0)
+    targets, trials = _pool(np.diff(ranked.targets_below), np.diff(ranked.targets_below + ranked.nontargets_below))
+    nontargets = trials - targets
     # posterior odds = prior odds * likelihood ratio; a level without targets is never divided by, nor one without
     # non-targets, so the infinite ratios at both ends need no special case.
     prior_odds = ranked.targets / ranked.nontargets
-    with_targets, with_nontargets = targets > 0, nontargets > 0
-    share = posterior[with_targets]
-    bits_targets = np.log2(1 + prior_odds * (1 - share) / share) @ targets[with_targets] / ranked.targets
-    share = posterior[with_nontargets]
-    bits_nontargets = np.log2(1 + share / (1 - share) / prior_odds) @ nontargets[with_nontargets]
-    return float(bits_targets + bits_nontargets / ranked.nontargets) / 2
+    some = targets > 0
+    bits_targets = np.log2(1 + prior_odds * (nontargets[some] / targets[some])) @ targets[some] / ranked.targets
+    some = nontargets > 0
+    bits_nontargets = np.log2(1 + targets[some] / nontargets[some] / prior_odds) @ nontargets[some] / ranked.nontargets
+    return float(bits_targets + bits_nontargets) / 2
+
+
+def _pool(targets: np.ndarray, trials: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Adjacent levels pooled until the share of targets rises from each to the next: the isotonic regression.
+
+    All that does not rise is pooled at once, as long as that leaves markedly fewer levels; the rest one by one. Shares
+    are compared as products of integers, exactly.
+
+    Args:
+        targets, trials: how many there are at each level, int64, shape (levels,).
+
+    Returns:
+        the same of the pooled levels.
+    """
+    while True:
+        rises = np.append(True, targets[:-1] * trials[1:] < targets[1:] * trials[:-1])
+        begins = np.flatnonzero(rises)
+        if len(begins) > 0.9 * len(targets):
+            break
+        targets, trials = np.add.reduceat(targets, begins), np.add.reduceat(trials, begins)
+    pooled: list[tuple[int, int]] = []
+    for hits, size in zip(targets.tolist(), trials.tolist(), strict=True):
+        while pooled and pooled[-1][0] * size >= hits * pooled[-1][1]:
+            before = pooled.pop()
+            hits, size = hits + before[0], size + before[1]
+        pooled.append((hits, size))
+    columns = np.array(pooled, dtype=np.int64)
+    return columns[:, 0], columns[:, 1]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,8 +15,10 @@ from svtoolkit.errors import UserError
 from svtoolkit.system.processes import count_cores
 from svtoolkit.system.threads import map_in_order
 
+Block = TypeVar("Block")
+
 BLOCK_VALUES = 1 << 18
-"""Numbers gathered at a time (2 MiB of float64): a block stays in cache, whatever the number of trials."""
+"""Numbers gathered at a time (1 MiB of float32): a block stays in cache, whatever the number of trials."""
 
 SHOWN = 3
 """How many names an error message lists before it says how many more there are."""
@@ -69,9 +73,20 @@ class EmbeddingTable:
 
     def rows_of(self, trials: Trials) -> tuple[np.ndarray, np.ndarray]:
         """Rows of the utterances of both sides, -1 where there is none; int64, both of shape (trials,)."""
-        rows = self.lookup(list(trials.numbers))
+        rows = self.lookup(trials.names)
         enrol, test = trials.numbered
         return rows[enrol], rows[test]
+
+    def all_rows_of(self, trials: Trials) -> tuple[np.ndarray, np.ndarray]:
+        """As :meth:`rows_of`, where there has to be one.
+
+        Raises:
+            UserError: see :func:`require_embeddings`.
+        """
+        enrol, test = self.rows_of(trials)
+        if len(trials) and min(enrol.min(), test.min()) < 0:
+            require_embeddings(trials.utterances, self)
+        return enrol, test
 
     def _refuse(self, bad: np.ndarray, fault: str) -> None:
         rows = np.flatnonzero(bad)
@@ -126,21 +141,27 @@ def cosine_scores(table: EmbeddingTable, trials: Trials, *, mean: np.ndarray | N
     Raises:
         UserError: missing embeddings, a mean of another shape, an embedding that is zero once the mean is removed.
     """
-    require_embeddings(trials.utterances, table)
-    enrol, test = table.rows_of(trials)
-    scores = np.empty(len(trials))
-    rows, (enrol_vectors, test_vectors) = used_rows(len(table), enrol, test)
-    vectors = unit_vectors(table, rows, mean)
-    step = max(1, BLOCK_VALUES // table.dimension)
-    blocks = [slice(start, start + step) for start in range(0, len(trials), step)]
+    enrol, test = table.all_rows_of(trials)
+    scores, norms = np.empty(len(trials)), np.ones(len(table))
+    used, _ = used_rows(len(table), enrol, test)
+
+    def measure(rows: np.ndarray) -> None:
+        norms[rows] = _norms(table, rows, _vectors(table, rows, mean))
 
     def fill(block: slice) -> None:
-        cosines = np.einsum("td,td->t", vectors[enrol_vectors[block]], vectors[test_vectors[block]])
-        np.clip(cosines, -1.0, 1.0, out=scores[block])
+        e, t = enrol[block], test[block]
+        first, second = (_vectors(table, rows, mean).astype(np.float64, copy=False) for rows in (e, t))
+        products = np.einsum("td,td->t", first, second)
+        np.clip(products / (norms[e] * norms[t]), -1.0, 1.0, out=scores[block])
 
-    for _ in map_in_order(fill, blocks, max(1, min(count_cores(), len(blocks)))):
-        continue
+    step = max(1, BLOCK_VALUES // table.dimension)
+    _on_all_cores(measure, [used[start : start + step] for start in range(0, len(used), step)])
+    _on_all_cores(fill, [slice(start, start + step) for start in range(0, len(trials), step)])
     return scores
+
+
+def _on_all_cores(function: Callable[[Block], object], blocks: Sequence[Block]) -> None:
+    deque(map_in_order(function, blocks, max(1, min(count_cores(), len(blocks)))), maxlen=0)
 
 
 def cosine(first: np.ndarray, second: np.ndarray) -> float:
@@ -199,14 +220,26 @@ def unit_vectors(table: EmbeddingTable, rows: np.ndarray, mean: np.ndarray | Non
     Raises:
         UserError: a mean of another shape or not finite, an embedding that equals the mean.
     """
-    vectors = table.matrix[rows].astype(np.float64)
-    if mean is not None:
-        if mean.shape != (table.dimension,) or not np.isfinite(mean).all():
-            raise UserError(
-                f"the mean to subtract has shape {mean.shape}; expected finite values of shape ({table.dimension},), "
-                "the mean of embeddings of the same network"
-            )
-        vectors -= mean
+    vectors = _vectors(table, rows, mean).astype(np.float64, copy=False)
+    vectors /= _norms(table, rows, vectors)[:, None]
+    return vectors
+
+
+def _vectors(table: EmbeddingTable, rows: np.ndarray, mean: np.ndarray | None) -> np.ndarray:
+    """Copies of the embeddings of these rows, of the table's type; less the mean, where there is one, in float64."""
+    vectors = table.matrix.take(rows, axis=0)
+    if mean is None:
+        return vectors
+    if mean.shape != (table.dimension,) or not np.isfinite(mean).all():
+        raise UserError(
+            f"the mean to subtract has shape {mean.shape}; expected finite values of shape ({table.dimension},), "
+            "the mean of embeddings of the same network"
+        )
+    return vectors - mean.astype(np.float64)
+
+
+def _norms(table: EmbeddingTable, rows: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """Lengths of the embeddings of these rows, as :func:`_vectors` gives them."""
     norms = row_norms(vectors)
     zero = np.flatnonzero(norms == 0)
     if len(zero):
@@ -214,8 +247,7 @@ def unit_vectors(table: EmbeddingTable, rows: np.ndarray, mean: np.ndarray | Non
             f"the embedding of {table.utterances[rows[zero[0]]]!r} equals the mean that is subtracted, so its cosine "
             "does not exist; take the mean over more utterances than this one"
         )
-    vectors /= norms[:, None]
-    return vectors
+    return norms
 
 
 def row_norms(matrix: np.ndarray) -> np.ndarray:

@@ -28,15 +28,16 @@ from threadpoolctl import threadpool_limits
 
 from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
-from svtoolkit.scoring.cosine import EmbeddingTable, first_of, require_embeddings, row_norms, unit_vectors, used_rows
+from svtoolkit.scoring.cosine import EmbeddingTable, first_of, row_norms, unit_vectors, used_rows
 from svtoolkit.system.processes import count_cores
 from svtoolkit.system.threads import map_in_order
 
 METHODS = ("as-norm", "s-norm", "z-norm", "t-norm")
 DEFAULT_TOP_N = 300
 
-BLOCK_VALUES = 1 << 20
-"""Cosines that a core computes at a time (4 MiB of float32), whatever the number of utterances."""
+BLOCK_VALUES = 1 << 21
+"""Cosines that a core computes at a time (8 MiB of float32), whatever the number of utterances: with half as many the
+product takes a tenth more, as the cohort is read for fewer rows at a time."""
 
 NARROW_STD = 0.005
 """Below this the rounding of float32 (1e-7 of a cosine) may move a score by 1e-5, and cosines are float64 instead."""
@@ -117,7 +118,9 @@ def cohort_statistics(
 
     def fill_all(chosen: np.ndarray, members: np.ndarray) -> Iterator[int]:
         blocks = np.array_split(chosen, math.ceil(len(chosen) * len(cohort) / BLOCK_VALUES))
-        return map_in_order(partial(fill, members=members.T), blocks, min(count_cores(), len(blocks)))
+        return map_in_order(
+            partial(fill, members=np.ascontiguousarray(members.T)), blocks, min(count_cores(), len(blocks))
+        )
 
     with threadpool_limits(1):  # a block a core, not all cores a block: they sort as well as multiply
         for finished in fill_all(np.arange(len(rows)), members.astype(np.float32)):
@@ -186,8 +189,7 @@ def normalise_scores(
             f"{len(shared)} utterances of the trials are also in the cohort (the first is {shared[0]!r}); "
             "take the cohort from training speakers"
         )
-    require_embeddings(trials.utterances, table)
-    enrol, test = table.rows_of(trials)
+    enrol, test = table.all_rows_of(trials)
     chosen = {"z-norm": (enrol,), "t-norm": (test,)}.get(method, (enrol, test))
     rows, places = used_rows(len(table), *chosen)
     statistics = cohort_statistics(table, rows, cohort, top_n=top_n, mean=mean, progress=progress)

@@ -2,22 +2,29 @@
 
 A metric looks at a small part of the thresholds: the equal error rate where misses and false alarms cross, the
 detection cost where it is least. So only the trials whose scores lie in a window around these are weighted one by one;
-those below and above are counted by speaker and by pair of speakers. Nothing is approximated: a point at either end
-of the window stands for all beyond it, at least as good as any of them, and where a metric prefers such a point, or is
-decided at the edge, all trials are weighted.
+those below and above are counted by speaker and by pair of speakers. Within the window the weights are summed by runs
+of thresholds, and only the runs that a metric asks about are looked at threshold by threshold.
+
+Nothing is approximated: one point stands for all thresholds within a run, or beyond an end of the window, with the
+misses of the lowest and the false alarms of the highest of them, at least as good as any. Where a metric chooses such
+a point, or one beside it, the runs around it are opened and the metric asked again; beyond the window, all trials are
+weighted.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.sparse import coo_array, csr_array
 
 from svtoolkit.scoring.metrics import ErrorRates, RankedScores
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 Metric = Callable[[ErrorRates], tuple[float, float]]
 """Error rates -> (value, threshold): :func:`~svtoolkit.scoring.metrics.eer_from_rates`, or
@@ -25,6 +32,18 @@ Metric = Callable[[ErrorRates], tuple[float, float]]
 
 SMALL = 20_000
 """Trials up to which a window would save nothing."""
+
+DENSE = 1 << 22
+"""Pairs of speakers of which all are counted, whether they have trials or not."""
+
+RUN = 256
+"""Thresholds that are summed together."""
+
+FEW = 4096
+"""Thresholds up to which all are looked at."""
+
+RUNS_AT_ONCE = 256
+"""Runs whose trials are weighted at a time: their weights stay in cache."""
 
 WIDENING = 4
 """How many times the error rates of the list itself may be drawn before the window is left, and it is made wider."""
@@ -47,20 +66,57 @@ class SpeakerTrials(NamedTuple):
     def by_speaker(self, chosen: np.ndarray) -> Counts:
         """The trials where ``chosen``, shape (trials,), is true, by their speakers."""
         targets, nontargets = chosen & self.target, chosen & ~self.target
-        ones = np.ones(np.count_nonzero(nontargets), dtype=np.int64)
-        pairs = coo_array((ones, (self.enrol[nontargets], self.test[nontargets])), shape=2 * (self.speakers,))
-        return Counts(np.bincount(self.enrol[targets], minlength=self.speakers), pairs.tocsr())
+        pairs = self.enrol[nontargets].astype(np.int64) * self.speakers + self.test[nontargets]
+        of_speaker = np.bincount(self.enrol[targets], minlength=self.speakers).astype(np.float64)
+        if self.speakers**2 <= max(DENSE, len(chosen)):
+            dense = np.bincount(pairs, minlength=self.speakers**2).astype(np.float64)
+            return Counts(of_speaker, dense.reshape(self.speakers, -1))
+        from scipy.sparse import csr_array
+
+        places, counts = np.unique(pairs, return_counts=True)
+        begins = np.searchsorted(places, np.arange(self.speakers + 1) * self.speakers)
+        shape = (self.speakers, self.speakers)
+        return Counts(of_speaker, csr_array((counts.astype(np.float64), places % self.speakers, begins), shape=shape))
 
 
 class Counts(NamedTuple):
-    """Numbers of trials: target trials of each speaker, non-target trials of each pair."""
+    """Numbers of trials, integers in float64: target trials of each speaker, non-target trials of each pair."""
 
     targets: np.ndarray
-    nontargets: csr_array
+    nontargets: np.ndarray | csr_array
 
-    def weigh(self, drawn: np.ndarray) -> tuple[int, int]:
-        """How many target and non-target trials speakers make that were drawn so many times, shape (speakers,)."""
-        return int(self.targets @ drawn), int(drawn @ (self.nontargets @ drawn))
+    def weigh(self, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """How many target and non-target trials speakers make that were drawn so many times.
+
+        Args:
+            drawn: int, shape (draws, speakers).
+
+        Returns:
+            int64, both of shape (draws,).
+        """
+        columns = drawn.T.astype(np.float64)
+        nontargets = np.einsum("sd,sd->d", columns, self.nontargets @ columns)
+        return (self.targets @ columns).astype(np.int64), nontargets.astype(np.int64)
+
+
+class _Points(NamedTuple):
+    """Thresholds, ascending, and the trials that each rejects or accepts wrongly.
+
+    Attributes:
+        thresholds: shape (points,).
+        missed, accepted: target trials below, non-target trials at or above; int64, shape (points,).
+        run: that for which the point stands, -1 where it stands for itself; shape (points,).
+    """
+
+    thresholds: np.ndarray
+    missed: np.ndarray
+    accepted: np.ndarray
+    run: np.ndarray
+
+    def replace(self, rows: slice, others: _Points) -> _Points:
+        """Other points in the place of some."""
+        pairs = zip(self, others, strict=True)
+        return _Points(*(np.concatenate([mine[: rows.start], its, mine[rows.stop :]]) for mine, its in pairs))
 
 
 @dataclass(frozen=True)
@@ -72,7 +128,8 @@ class _Window:
         targets: speakers of the target trials.
         first, second: speakers of the non-target trials.
         targets_below, nontargets_below: how many of them are below each threshold.
-        below, above: the trials outside.
+        begins: of each run of thresholds its first, and the last of all.
+        below: the trials with lower scores.
     """
 
     low: float
@@ -83,8 +140,8 @@ class _Window:
     second: np.ndarray
     targets_below: np.ndarray
     nontargets_below: np.ndarray
+    begins: np.ndarray
     below: Counts
-    above: Counts
 
     @classmethod
     def cut(cls, scores: np.ndarray, trials: SpeakerTrials, low: float, high: float) -> _Window:
@@ -92,35 +149,90 @@ class _Window:
         inside = inside[np.argsort(scores[inside])]
         targets, nontargets = inside[trials.target[inside]], inside[~trials.target[inside]]
         distinct = np.unique(scores[inside])
+        targets_below, nontargets_below = (
+            np.append(np.searchsorted(scores[rows], distinct), len(rows)) for rows in (targets, nontargets)
+        )
         return cls(
-            low, high, np.append(distinct, high),
-            trials.enrol[targets], trials.enrol[nontargets], trials.test[nontargets],
-            np.append(np.searchsorted(scores[targets], distinct), len(targets)),
-            np.append(np.searchsorted(scores[nontargets], distinct), len(nontargets)),
-            trials.by_speaker(scores < low), trials.by_speaker(scores >= high),
-        )  # fmt: skip
+            low,
+            high,
+            thresholds=np.append(distinct, high),
+            targets=trials.enrol[targets].astype(np.intp),
+            first=trials.enrol[nontargets].astype(np.intp),
+            second=trials.test[nontargets].astype(np.intp),
+            targets_below=targets_below,
+            nontargets_below=nontargets_below,
+            begins=np.append(np.arange(0, len(distinct), RUN if len(distinct) > FEW else FEW), len(distinct)),
+            below=trials.by_speaker(scores < low),
+        )
 
-    def rates(self, drawn: np.ndarray, targets: int, nontargets: int) -> ErrorRates:
-        """Where speakers were drawn so many times, shape (speakers,), and make so many trials in all.
+    def measure(
+        self, drawn: np.ndarray, below: tuple[int, int], targets: int, nontargets: int, metrics: Sequence[Metric]
+    ) -> list[float] | None:
+        """Values of metrics where speakers were drawn so many times; None where a metric asks for what is outside.
+
+        Args:
+            drawn: int64, shape (speakers,).
+            below: target and non-target trials that they make below the window.
+            targets, nontargets: all that they make.
+        """
+        points = self._runs(drawn, *below, nontargets)
+        if len(self.thresholds) <= FEW:
+            points = self._open(drawn, points, 0, 0)
+        values = []
+        for metric in metrics:
+            for doublings in itertools.count():
+                rates = ErrorRates(points.thresholds, points.missed / targets, points.accepted / nontargets)
+                value, threshold = metric(rates)
+                row = int(np.searchsorted(points.thresholds, threshold))
+                runs = points.run[max(0, row - 1) : row + 2]
+                runs = runs[runs >= 0]
+                if not len(runs):
+                    break
+                if runs.max() == len(self.begins):
+                    return None
+                points = self._open(drawn, points, int(runs.min()) - 2**doublings, int(runs.max()) + 2**doublings)
+            values.append(value)
+        return values
+
+    def _runs(self, drawn: np.ndarray, missed_below: int, accepted_below: int, nontargets: int) -> _Points:
+        """The first threshold of each run, a point for the others of each, and the last threshold.
 
         Where the window does not begin with the lowest score, a point before its own rejects no target trial; where it
         does not end with the highest, one behind accepts no non-target trial.
         """
-        missed = self.below.weigh(drawn)[0] + _sum_first(drawn[self.targets])[self.targets_below]
-        weights = _sum_first(drawn[self.first] * drawn[self.second])
-        accepted = self.above.weigh(drawn)[1] + weights[-1] - weights[self.nontargets_below]
-        thresholds, p_miss, p_fa = self.thresholds, missed / targets, accepted / nontargets
+        runs = len(self.begins) - 1
+        missed, accepted = np.full(runs + 1, missed_below), np.full(runs + 1, nontargets - accepted_below)
+        missed[1:] += np.cumsum(_sum_runs(self.targets_below[self.begins], drawn, self.targets))
+        accepted[1:] -= np.cumsum(_sum_runs(self.nontargets_below[self.begins], drawn, self.first, self.second))
+        thresholds, run = np.empty(2 * runs + 1), np.full(2 * runs + 1, -1)
+        thresholds[::2], thresholds[1::2] = self.thresholds[self.begins], self.thresholds[self.begins[:-1] + 1]
+        run[1::2] = np.arange(runs)
+        points = _Points(thresholds, np.repeat(missed, 2)[:-1], np.repeat(accepted, 2)[1:], run)
+        outside = np.array([len(self.begins)])
         if np.isfinite(self.low):
-            thresholds, p_miss, p_fa = np.append(-np.inf, thresholds), np.append(0, p_miss), np.append(p_fa[0], p_fa)
+            before = np.array([-np.inf]), np.array([0]), accepted[:1], outside
+            points = _Points(*map(np.append, before, points))
         if np.isfinite(self.high):
-            thresholds, p_miss, p_fa = np.append(thresholds, np.inf), np.append(p_miss, p_miss[-1]), np.append(p_fa, 0)
-        return ErrorRates(thresholds, p_miss, p_fa)
+            points = _Points(*map(np.append, points, (np.array([np.inf]), missed[-1:], np.array([0]), outside)))
+        return points
 
-    def decides(self, threshold: float) -> bool:
-        """Whether a metric that chose this threshold would choose it of all."""
-        return (self.low == -np.inf or threshold > self.thresholds[0]) and (
-            self.high == np.inf or threshold < self.thresholds[-1]
+    def _open(self, drawn: np.ndarray, points: _Points, first: int, last: int) -> _Points:
+        """The points, all thresholds of some runs among them."""
+        begin, end = self.begins[max(0, first)], self.begins[min(last + 1, len(self.begins) - 1)]
+        ends = self.thresholds[[begin, end]]
+        start, stop = (int(row) for row in np.searchsorted(points.thresholds, ends, side="right") - 1)
+        inner = slice(begin + 1, end)
+        of_targets = slice(self.targets_below[begin], self.targets_below[end])
+        of_nontargets = slice(self.nontargets_below[begin], self.nontargets_below[end])
+        missed = _sum_first(drawn[self.targets[of_targets]])
+        weights = _sum_first(drawn[self.first[of_nontargets]] * drawn[self.second[of_nontargets]])
+        opened = _Points(
+            self.thresholds[inner],
+            points.missed[start] + missed[self.targets_below[inner] - of_targets.start],
+            points.accepted[stop] + weights[-1] - weights[self.nontargets_below[inner] - of_nontargets.start],
+            np.full(end - begin - 1, -1),
         )
+        return points.replace(slice(start + 1, stop), opened)
 
 
 class ResampledMetrics:
@@ -139,21 +251,35 @@ class ResampledMetrics:
         self._all: _Window | None = None
         self._window = self._cut()
 
-    def __call__(self, drawn: np.ndarray, targets: int, nontargets: int) -> list[float]:
-        """The values where speakers were drawn so many times and make so many trials of both kinds."""
-        window = self._window
-        found = self._measure(window.rates(drawn, targets, nontargets))
-        if not all(window.decides(threshold) for _, threshold in found):
-            with self._lock:
-                if self._window is window:
-                    self._widening *= WIDENING
-                    self._window = self._cut()
-                self._all = self._all or self._window_of_all()
-            found = self._measure(self._all.rates(drawn, targets, nontargets))
-        return [value for value, _ in found]
+    def __call__(self, drawn: np.ndarray, targets: np.ndarray, nontargets: np.ndarray) -> np.ndarray:
+        """The values where speakers were drawn so many times.
 
-    def _measure(self, rates: ErrorRates) -> list[tuple[float, float]]:
-        return [metric(rates) for metric in self._metrics]
+        Args:
+            drawn: int64, shape (draws, speakers).
+            targets, nontargets: how many trials of both kinds they make, int64, shape (draws,).
+
+        Returns:
+            float64, shape (draws, metrics).
+        """
+        window = self._window
+        below = window.below.weigh(drawn)
+        found = []
+        for row, of_speakers in enumerate(drawn):
+            sizes = int(targets[row]), int(nontargets[row])
+            values = window.measure(of_speakers, (int(below[0][row]), int(below[1][row])), *sizes, self._metrics)
+            if values is None:
+                values = self._all_trials(window).measure(of_speakers, (0, 0), *sizes, self._metrics)
+            found.append(values)
+        return np.array(found, dtype=np.float64)
+
+    def _all_trials(self, narrow: _Window) -> _Window:
+        """The window of all trials; of the next draws it is a wider one than that which did not do."""
+        with self._lock:
+            if self._window is narrow:
+                self._widening *= WIDENING
+                self._window = self._cut()
+            self._all = self._all or self._window_of_all()
+            return self._all
 
     def _cut(self) -> _Window:
         if len(self._scores) <= SMALL:
@@ -177,4 +303,25 @@ def _sum_first(weights: np.ndarray) -> np.ndarray:
     """Sums of the first k weights for k = 0 ... n."""
     sums = np.zeros(len(weights) + 1, dtype=np.int64)
     np.cumsum(weights, out=sums[1:])
+    return sums
+
+
+def _sum_runs(begins: np.ndarray, drawn: np.ndarray, *speakers: np.ndarray) -> np.ndarray:
+    """Sums of the products of how often speakers of trials were drawn, over runs of trials.
+
+    Args:
+        begins: the first trial of each run, and the end of the last; never falling.
+        drawn: int64, shape (speakers,).
+        speakers: one or two of each trial, shape (trials,).
+    """
+    sums = np.zeros(len(begins) - 1, np.int64)
+    for start in range(0, len(sums), RUNS_AT_ONCE):
+        stop = min(start + RUNS_AT_ONCE, len(sums))
+        part = slice(begins[start], begins[stop])
+        weights = drawn.take(speakers[0][part])
+        for other in speakers[1:]:
+            weights *= drawn.take(other[part])
+        filled = (begins[start + 1 : stop + 1] > begins[start:stop]).nonzero()[0]
+        if len(filled):
+            sums[start + filled] = np.add.reduceat(weights, begins[start + filled] - part.start)
     return sums

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ import numpy as np
 from svtoolkit.data.trials import DIGITS, LABELS, Trials
 from svtoolkit.errors import UserError
 from svtoolkit.scoring.cosine import first_of
+from svtoolkit.scoring.score_lines import score_lines
 from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.columns import read_columns
 from svtoolkit.system.plain_data import MalformedError, read_text
@@ -25,10 +25,6 @@ LABEL_WORDS = {**LABELS, **DIGITS}
 
 FORMATS = ("kaldi", "wespeaker")
 """`enrol test score`; `enrol test score target|nontarget`."""
-
-
-LINES = 1000
-"""Formatted at once: half the time of one by one."""
 
 
 def write_scores(path: str | Path, trials: Trials, scores: np.ndarray, *, layout: str = "kaldi") -> None:
@@ -54,26 +50,27 @@ def write_scores(path: str | Path, trials: Trials, scores: np.ndarray, *, layout
             f"{path}: {len(bad)} scores are NaN or infinite (the first is that of `{enrol} {test}`); "
             "nothing was written; drop these trials or look for their missing embeddings"
         )
-    for utterance in trials.utterances:
-        if len(utterance.split()) != 1:
-            raise UserError(f"{path}: the utterance id {utterance!r} is empty or holds a space; expected none in it")
-    columns: list[Sequence[object]] = [trials.enrol, trials.test, scores.tolist()]
-    line = "%s %s %.6f\n"
-    if layout == "wespeaker":
-        columns.append(list(map(("nontarget", "target").__getitem__, trials.target.tolist())))
-        line = "%s %s %.6f %s\n"
-    with atomic_write(path) as stream:
-        for start in range(0, len(trials), LINES):
-            parts = [column[start : start + LINES] for column in columns]
-            fields = tuple(itertools.chain.from_iterable(zip(*parts, strict=True)))
-            stream.write((line * len(parts[0])) % fields)
+    names = trials.names
+    if " ".join(names).split() != names:
+        bad_name = next(name for name in names if name.split() != [name])
+        raise UserError(f"{path}: the utterance id {bad_name!r} is empty or holds a space; expected none in it")
+    with atomic_write(path, "wb") as stream:
+        stream.writelines(score_lines(trials, scores, labelled=layout == "wespeaker"))
 
 
 class _Columns(NamedTuple):
-    """A score file of plain lines. ``target``: None where they have no label."""
+    """A score file of plain lines.
 
-    enrol: list[str]
-    test: list[str]
+    Attributes:
+        names: utterances, in the order in which they appear on the enrolment side, then the test side.
+        enrol, test: places in ``names``, shape (lines,).
+        scores: float64, shape (lines,).
+        target: bool, shape (lines,); None where the lines have no label.
+    """
+
+    names: list[str]
+    enrol: np.ndarray
+    test: np.ndarray
     scores: np.ndarray
     target: np.ndarray | None
 
@@ -83,16 +80,21 @@ def _plain_scores(path: str | Path) -> _Columns | None:
     if not is_regular(path):
         return None
     content = Path(path).read_bytes()
-    columns = read_columns(content, 3) or read_columns(content, 4)
-    if columns is None:
+    for count in (3, 4):
+        if (columns := read_columns(content, count)) is not None:
+            break
+    else:
         return None
-    enrol, test, scores, *labels = columns
     try:
-        numbers = np.fromiter(map(float, scores), dtype=np.float64, count=len(scores))
-        targets = [np.fromiter(map(LABEL_WORDS.__getitem__, each), dtype=bool, count=len(each)) for each in labels]
-    except (ValueError, KeyError):
+        scores = columns.numbers(2)
+    except ValueError:
         return None
-    return _Columns(enrol, test, numbers, targets[0] if targets else None) if np.isfinite(numbers).all() else None
+    labels = columns.places(3, list(LABEL_WORDS)) if count == 4 else None
+    if not np.isfinite(scores).all() or (count == 4 and labels is None):
+        return None
+    target = None if labels is None else np.array(list(LABEL_WORDS.values()))[labels]
+    names, [enrol, test] = columns.distinct(0, 1)
+    return _Columns(names, enrol, test, scores, target)
 
 
 def read_scores(path: str | Path) -> tuple[list[str], list[str], np.ndarray]:
@@ -106,7 +108,8 @@ def read_scores(path: str | Path) -> tuple[list[str], list[str], np.ndarray]:
             line.
     """
     if (plain := _plain_scores(path)) is not None:
-        return plain.enrol, plain.test, plain.scores
+        enrol, test = (list(map(plain.names.__getitem__, side.tolist())) for side in (plain.enrol, plain.test))
+        return enrol, test, plain.scores
     enrol, test, scores = [], [], []
     for line in _score_lines(Path(path)):
         enrol.append(line.enrol)
@@ -171,12 +174,21 @@ def align_scores(trials: Trials, path: str | Path) -> np.ndarray:
 
 def _is_of(plain: _Columns, trials: Trials) -> bool:
     """Whether a score file has these trials in their order and with their labels, and one score a pair."""
-    if plain.enrol != list(trials.enrol) or plain.test != list(trials.test):
+    enrol, test = trials.numbered
+    if not (np.array_equal(plain.enrol, enrol) and np.array_equal(plain.test, test)):
+        return False
+    if plain.names != trials.names:
         return False
     if plain.target is not None and not np.array_equal(plain.target, trials.target):
         return False
-    pairs, scores = list(map(str.__add__, plain.enrol, plain.test)), plain.scores.tolist()
-    return list(map(dict(zip(pairs, scores, strict=True)).__getitem__, pairs)) == scores
+    pairs = plain.enrol * len(plain.names) + plain.test
+    ascending = np.sort(pairs)
+    if (ascending[1:] != ascending[:-1]).all():
+        return True
+    order = np.argsort(pairs, kind="stable")
+    again = pairs[order][1:] == pairs[order][:-1]
+    scores = plain.scores[order]
+    return bool((scores[1:] == scores[:-1])[again].all())
 
 
 class _Line(NamedTuple):

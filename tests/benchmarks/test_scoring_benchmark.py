@@ -15,7 +15,7 @@ def test_both_ways_agree_and_are_recorded(tmp_path, monkeypatch):
         for words in commands:
             ran.append(words)
             assert (scoring.main if "benchmarks.scoring" in words else svt)(words[3:]) == 0
-        return [0.5] * len(commands)
+        return [scoring.Cost(0.5, 1.0)] * len(commands)
 
     def svt(words):
         from svtoolkit.cli import main
@@ -28,7 +28,8 @@ def test_both_ways_agree_and_are_recorded(tmp_path, monkeypatch):
     record = json.loads((tmp_path / "record.json").read_text())
     assert (record["trials"], record["utterances"], record["cohort"]) == (276, 69, 20)
     assert max(record["largest_error"].values()) < 1e-5
-    assert record["times_faster"] == 2.0
+    assert record["times_faster"] == record["times_less_processor"] == 2.0
+    assert record["product_processor_seconds"][0] > 0
     assert len(ran) == 4
     for name in ("cosine", "as_norm"):
         ours, theirs = (read_scores(tmp_path / f"{name}{way}")[2] for way in ("", "_by_trial"))

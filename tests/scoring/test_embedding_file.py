@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from svtoolkit.errors import UserError
-from svtoolkit.scoring.embedding_file import read_embeddings, write_embeddings
+from svtoolkit.scoring import embedding_file
+from svtoolkit.scoring.embedding_file import embedding_parts, read_embeddings, write_embeddings
 
 MATRIX = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
 NAMES = ["b-1", "a-2", "c-3"]
@@ -156,3 +157,26 @@ def test_an_embedding_that_is_listed_twice_and_a_matrix_are_named_with_their_fil
     (tmp_path / "bytes.scp").write_bytes(b"a \xff\xfe\n")
     with pytest.raises(UserError, match=r"bytes\.scp:1: found .*, expected `utterance file\.ark:offset`"):
         read_embeddings(tmp_path / "bytes.scp")
+
+
+def test_several_arks_in_any_order_are_read_as_line_by_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    lines = []
+    for part in range(3):
+        names = [f"{'x' * (1 + row % 3)}-{part}-{row}" for row in range(20)]
+        scp = write_embeddings(tmp_path / f"part{part}", names, rng.standard_normal((20, 5)).astype(np.float32))
+        lines += scp.read_text().splitlines(keepends=True)
+    (tmp_path / "all.scp").write_text("".join(lines[row] for row in rng.permutation(60)))
+    at_once = read_embeddings(tmp_path / "all.scp")
+    monkeypatch.setattr(embedding_file, "read_columns", lambda content, count: None)
+    by_line = read_embeddings(tmp_path / "all.scp")
+    assert at_once.utterances == by_line.utterances
+    np.testing.assert_array_equal(at_once.matrix, by_line.matrix)
+
+
+def test_parts_of_another_size_are_refused_where_they_begin(tmp_path: Path) -> None:
+    first = write_embeddings(tmp_path / "first", ["a", "b"], np.ones((2, 4), np.float32))
+    second = write_embeddings(tmp_path / "second", ["c"], np.ones((1, 3), np.float32))
+    (tmp_path / "both.scp").write_text(first.read_text() + second.read_text())
+    with pytest.raises(UserError, match=r"both\.scp:3: 'c' has shape \(3,\), expected a vector like the others"):
+        list(embedding_parts(tmp_path / "both.scp", 2))

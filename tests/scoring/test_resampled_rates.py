@@ -35,19 +35,24 @@ def by_copies(scores: np.ndarray, trials: SpeakerTrials, drawn: np.ndarray) -> l
     separation=st.sampled_from([-1.0, 0.0, 1.0, 3.0, 8.0]),
     decimals=st.sampled_from([0, 1, 8]),
     widening=st.sampled_from([1.01, 2, 50]),
+    run=st.sampled_from([1, 2, 7, 1000]),
 )
-def test_windows_change_nothing(seed: int, separation: float, decimals: int, widening: float) -> None:
+def test_windows_and_runs_change_nothing(
+    seed: int, separation: float, decimals: int, widening: float, run: int
+) -> None:
     rng = np.random.default_rng(seed)
     trials = make_trials(rng, speakers=8, size=300)
     scores = np.round(rng.normal(size=300) + separation * trials.target, decimals)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resampled_rates, "SMALL", 0)
         patch.setattr(resampled_rates, "WIDENING", widening)
+        patch.setattr(resampled_rates, "RUN", run)
+        patch.setattr(resampled_rates, "FEW", 0 if run < 1000 else 4096)
+        patch.setattr(resampled_rates, "RUNS_AT_ONCE", 3)
         resampled = ResampledMetrics(scores, trials, METRICS)
-    for _ in range(10):
-        drawn = np.bincount(rng.integers(8, size=8), minlength=8)
-        targets, nontargets = trials.by_speaker(np.ones(300, dtype=bool)).weigh(drawn)
-        assert resampled(drawn, targets, nontargets) == by_copies(scores, trials, drawn)
+        drawn = np.stack([np.bincount(rng.integers(8, size=8), minlength=8) for _ in range(10)])
+        found = resampled(drawn, *trials.by_speaker(np.ones(300, dtype=bool)).weigh(drawn))
+    assert found.tolist() == [by_copies(scores, trials, each) for each in drawn]
 
 
 def test_a_long_list_is_cut_and_threads_keep_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
