@@ -26,6 +26,7 @@ from svtoolkit.config.data import (
 )
 from svtoolkit.config.loggers import MLflowConfig, WandbConfig
 from svtoolkit.config.losses import LossConfig, SphereFace2Config, SubcenterLossConfig, TopKLossConfig
+from svtoolkit.config.memory import CheckpointConfig, MemoryStrategyConfig
 from svtoolkit.config.networks import (
     EmbeddingLayersConfig,
     ERes2NetV2Config,
@@ -51,7 +52,6 @@ from svtoolkit.config.training import (
     AugmentConfig,
     FeaturesConfig,
     MarginScheduleConfig,
-    MemoryStrategyConfig,
     OptimConfig,
     ScheduleConfig,
     SGD8bitConfig,

@@ -22,6 +22,7 @@ from svtoolkit.models.redimnet_blocks import (
     to_map,
 )
 from svtoolkit.models.speaker_network import PooledNetwork
+from svtoolkit.reversible import Chain
 
 
 class Stage(NamedTuple):
@@ -123,7 +124,7 @@ class ReDimNet(_Dimensions):
             layers.append(ToRows())
             if stage.reduction is not None:
                 layers.append(TimeContext(self.rows, stage.reduction))
-            self.stages.append(nn.Sequential(*layers))
+            self.stages.append(Chain(*layers))
         self.pooling = AttentivePooling(self.rows, global_context=True)
         self.embedding = embedding_of(2 * self.rows, embedding_dim, embedding_layers)
 
@@ -201,7 +202,7 @@ class ReDimNet2(_Dimensions):
             layers.append(ToRows())
             if stage.reduction is not None:
                 layers.append(TimeContext(self.rows, stage.reduction))
-            self.stages.append(nn.Sequential(*layers, TimeUpsampling(self.time_stride)))
+            self.stages.append(Chain(*layers, TimeUpsampling(self.time_stride)))
         self.head: nn.Module = nn.Identity()
         pooled = self.rows
         if out_channels is not None:

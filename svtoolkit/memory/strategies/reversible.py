@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from svtoolkit.errors import UserError
-from svtoolkit.reversible import Chain, ReversibleSequence
+from svtoolkit.reversible import Chain, ReversibleSequence, by_block
 
 
 def is_reversible(network: nn.Module) -> bool:
@@ -26,4 +26,4 @@ def reversible(network: nn.Module) -> None:
         )
     for module in network.modules():
         if isinstance(module, Chain):
-            module.recompute = True
+            module.planner = by_block

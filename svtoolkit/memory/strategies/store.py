@@ -11,4 +11,4 @@ def store(network: nn.Module) -> None:
     """Put any network under it."""
     for module in network.modules():
         if isinstance(module, Chain):
-            module.recompute = False
+            module.planner = None
