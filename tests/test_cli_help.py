@@ -74,7 +74,8 @@ def test_the_help_of_a_command_explains_every_key(name, capsys):
     assert len(listed) == len(set(listed))
     of_other_options = {f"optim.{key}" for key in "beta1 beta2 eps block_size min_8bit_size backend".split()}
     of_other_options |= {f"loss.{key}" for key in "centers top_k top_k_margin balance power angular".split()}
-    of_other_options |= {"model.pooling_eps", "model.deployed", "features.norm_signal", "memory.segments"}
+    of_other_options |= {"model.pooling_eps", "model.deployed", "features.norm_signal"}
+    of_other_options |= {"memory.segments", "memory.expansions"}
     assert set(listed) == set(key_types(name)) - of_other_options
     assert all(len(line) <= 120 for line in out.splitlines())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from svtoolkit.config import CheckpointConfig, MemoryStrategyConfig
+from svtoolkit.config import CheckpointConfig, MemoryStrategyConfig, RecomputeNormConfig
 from svtoolkit.errors import UserError
 from svtoolkit.registry import Registry, Row, check_settings, defaults
 
@@ -26,6 +26,11 @@ STRATEGIES = Registry(
             "svtoolkit.memory.strategies.checkpoint:checkpoint",
             CheckpointConfig,
             help="inputs of blocks are kept, the rest is recomputed",
+        ),
+        "recompute_norm": Row(
+            "svtoolkit.memory.strategies.recompute_norm:recompute_norm",
+            RecomputeNormConfig,
+            help="what norms, and activations after them, make is recomputed: a fifth to a half less",
         ),
     },
     MemoryStrategyConfig,

@@ -6,6 +6,7 @@ from torch import nn
 
 from svtoolkit.errors import UserError
 from svtoolkit.memory.strategies.reversible import is_reversible
+from svtoolkit.memory.strategies.store import store
 from svtoolkit.reversible import Chain, by_block, by_halves, by_root
 from svtoolkit.reversible.plans import Planner
 
@@ -39,5 +40,6 @@ def checkpoint(network: nn.Module, *, segments: str) -> None:
             f"memory=checkpoint needs a network that lists its blocks, and a {type(network).__name__} lists none; "
             "choose memory=store"
         )
+    store(network)
     for chain in chains:
         chain.planner = SEGMENTS[segments]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from svtoolkit.errors import UserError
+from svtoolkit.memory.strategies.store import store
 from svtoolkit.reversible import Chain, ReversibleSequence, by_block
 
 
@@ -24,6 +25,7 @@ def reversible(network: nn.Module) -> None:
             "memory=reversible needs a network with reversible stages, and this one has none; "
             "choose memory=store, or a network such as model=revnet57 or model=df_revnet89"
         )
+    store(network)
     for module in network.modules():
         if isinstance(module, Chain):
             module.planner = by_block
