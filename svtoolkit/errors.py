@@ -11,6 +11,9 @@ _CREDENTIALS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*\\?:/{1,2})[^/\s]+@")
 _SIGNED = re.compile(r"(?i)([?&](?:[\w-]*(?:token|signature|credential|secret|password|key|keyid)|sig)=)[^&\s'\"]+")
 """In the query of a URL: those of S3, GCS and Azure, and what services call theirs."""
 
+_UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Characters that a terminal obeys or cannot show, where a file's own words are part of a message."""
+
 
 def hide_credentials(text: str) -> str:
     """``text`` with ``***`` for the user and password of URLs, also of those that have lost a slash in a path, and for
@@ -33,8 +36,9 @@ class UserError(Exception):
 
     The message is a sentence that names the file and line where there is one, what was found, what was
     expected and what to do. The command line prints it without a traceback and exits with 1. Credentials of a URL are
-    not part of it.
+    not part of it, and characters that a terminal would obey are written as escapes.
     """
 
     def __str__(self) -> str:
-        return hide_credentials(super().__str__())
+        text = hide_credentials(super().__str__())
+        return text if text.isprintable() else _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)

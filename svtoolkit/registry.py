@@ -82,7 +82,7 @@ class Registry(Mapping[str, Row]):
         """
         if name not in self:
             raise UserError(
-                f"there is no {self.kind} {name!r}; {nearest(name, self)}(all: {', '.join(self)})"
+                f"there is no {self.kind} {name!r:.80}; {nearest(name, self)}(all: {', '.join(self)})"
                 f"{self.missing_package(name)}"
             )
         points = self._added.get(name, [])
@@ -97,9 +97,10 @@ class Registry(Mapping[str, Row]):
 
     def missing_package(self, name: str) -> str:
         """The end of a sentence about a name that nothing has."""
+        shown = ascii(name).strip("'")
         return (
-            f"; if a package of yours adds it, install that package here: it needs an entry point {name} in the group "
-            f"{self.entry_points}"
+            f"; if a package of yours adds it, install that package here: it needs an entry point {shown:.80} in the "
+            f"group {self.entry_points}"
         )
 
     def load(self, name: str) -> Any:
@@ -165,13 +166,19 @@ def check_settings(
     Raises:
         UserError: names the key, what was found, what is expected.
     """
-    hints = typing.get_type_hints(settings)
+    hints = _hints(settings)  # type: ignore[arg-type]  # every class can be hashed
     known = {**(beside or {}), **{item.name: hints[item.name] for item in fields(settings) if item.name != "name"}}
     for key, value in values.items():
         if key not in known:
-            raise UserError(f"{what} has no option {key!r}; {nearest(key, known)}valid are {', '.join(known)}")
+            raise UserError(f"{what} has no option {key!r:.80}; {nearest(key, known)}valid are {', '.join(known)}")
         if not _fits(value, known[key]):
-            raise UserError(f"{what}: {key} is {value!r}, expected {_in_words(known[key])}")
+            raise UserError(f"{what}: {key} is {value!r:.80}, expected {_in_words(known[key])}")
+
+
+@functools.cache
+def _hints(settings: type[Any]) -> dict[str, Any]:
+    """Types of the fields; what their annotations say is evaluated, once."""
+    return typing.get_type_hints(settings)
 
 
 def defaults(settings: type[Any]) -> dict[str, Any]:
@@ -216,7 +223,14 @@ def _fits(value: Any, hint: Any) -> bool:
     return hint is Any or not isinstance(hint, type) or isinstance(value, hint)
 
 
-WORDS = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text", types.NoneType: "null"}
+WORDS = {
+    int: "a whole number",
+    float: "a finite number",
+    bool: "true or false",
+    str: "text",
+    types.NoneType: "null",
+    Any: "a list or a value",
+}
 
 
 def _in_words(hint: Any) -> str:

@@ -19,6 +19,7 @@ from speech_material import speech
 
 if TYPE_CHECKING:
     import numpy as np
+    from hub_material import Hub
     from remote_material import Server
 
     from svtoolkit.corpora.synthetic.espeak import Synthesiser
@@ -82,6 +83,7 @@ END_TO_END = {
     "test_wheel.py": 4,
     "training/test_dry_run.py": 3,
     "benchmarks/test_memory_cuda_benchmark.py": 3,
+    "checkpoints/test_full_size_parity.py": 3,
     "commands/test_report_command.py": 3,
     "distributed/test_sharded_head.py": 2,
     "planning/test_network_facts.py": 2,
@@ -181,6 +183,16 @@ def server() -> Iterator[Server]:
         running.closing.set()
         running.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """An empty stand-in of the hub, and an empty cache."""
+    from hub_material import point_at, running_hub
+
+    with running_hub() as running:
+        point_at(running, tmp_path / "cache", monkeypatch)
+        yield running
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import fields
 
 import pytest
 from paths import ROOT
@@ -14,7 +15,7 @@ import svtoolkit
 from svtoolkit import composition
 from svtoolkit.cli import main, parse_words
 from svtoolkit.composition.keys import key_types
-from svtoolkit.config import COMMANDS
+from svtoolkit.config import COMMANDS, ReDimNet2SizesConfig, ReDimNetSizesConfig
 
 SLOW_IMPORTS = ("torch", "hydra", "omegaconf", "numpy", "yaml", "tqdm")
 
@@ -74,8 +75,10 @@ def test_the_help_of_a_command_explains_every_key(name, capsys):
     assert len(listed) == len(set(listed))
     of_other_options = {f"optim.{key}" for key in "beta1 beta2 eps block_size min_8bit_size backend".split()}
     of_other_options |= {f"loss.{key}" for key in "centers top_k top_k_margin balance power angular".split()}
-    of_other_options |= {"model.pooling_eps", "model.deployed", "features.norm_signal"}
-    of_other_options |= {"memory.segments", "memory.expansions"}
+    of_other_options |= {"model.deployed", "model.map_channels", "model.dropout"}
+    of_other_options |= {"memory.segments", "memory.expansions", "features.norm_signal", "features.pad_right"}
+    sizes = {item.name for each in (ReDimNetSizesConfig, ReDimNet2SizesConfig) for item in fields(each)}
+    of_other_options |= {f"model.{key}" for key in sizes - {"name", "embedding_dim", "embedding_layers"}}
     assert set(listed) == set(key_types(name)) - of_other_options
     assert all(len(line) <= 120 for line in out.splitlines())
 

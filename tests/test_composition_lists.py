@@ -17,7 +17,7 @@ LISTS = [
     (command, key, annotation)
     for command in COMMANDS
     for key, annotation in key_types(command).items()
-    if annotation.startswith("list[")
+    if annotation.startswith("list[") and annotation != "list[Any]"
 ]
 OF_TRAIN = {key: annotation for command, key, annotation in LISTS if command == "train"}
 ONE = {"list[str]": "2024_01 a", "list[int]": 3, "list[float]": 2.5}
@@ -50,6 +50,16 @@ def test_in_an_experiment_of_one_s_own(tmp_path):
     assert {key: OmegaConf.select(node, key) for key in OF_TRAIN} == {
         key: [ONE[annotation]] for key, annotation in OF_TRAIN.items()
     }
+
+
+def test_a_list_of_lists():
+    node = composition.compose("train", ["model=redimnet", "model.stages=[[1,2,1,12],[2,2,1,null]]"])
+    assert node.model.stages == [[1, 2, 1, 12], [2, 2, 1, None]]
+    assert taken("train", "model.stages", ["model=redimnet", "model.stages=3"]) == [3]
+    with pytest.raises(
+        UserError, match=r"model\.stages is '1,2', expected a list of lists such as \[\[1,2\],\[2,2\]\]"
+    ):
+        composition.compose("train", ["model=redimnet", "model.stages=1,2"])
 
 
 def test_from_python():

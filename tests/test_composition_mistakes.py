@@ -158,9 +158,11 @@ def test_a_key_of_another_optimizer_names_the_one_it_belongs_to():
 
 
 def test_a_key_of_another_network_names_those_it_belongs_to():
-    resnets = ", ".join(f"model=resnet{layers}" for layers in (10, 18, 34, 50, 101, 152, 221, 293))
+    names = [f"resnet{layers}" for layers in (10, 18, 34, 50, 101, 152, 221, 293)]
+    names += ["titanet_small", "titanet_large", "speakernet"]
+    having = ", ".join(f"model={name}" for name in names)
     assert refusal("model=df_resnet56", "model.base_width=16") == (
-        f"model=df_resnet56 has no key 'model.base_width', which belongs to {resnets}; its keys: name, embedding_dim, "
+        f"model=df_resnet56 has no key 'model.base_width', which belongs to {having}; its keys: name, embedding_dim, "
         "embedding_layers"
     )
     assert refusal("experiment=mini", "model=revnet46", "model.base_width=16").startswith("model=revnet46 has no key")

@@ -66,7 +66,7 @@ def test_every_key_has_help_that_says_more_than_its_name(command):
     for entry in entries:
         assert len(entry.text) > 1, entry
         assert entry.text != entry.name.rpartition(".")[2]
-        default = yaml.safe_load(entry.default)
+        default = OmegaConf.to_container(OmegaConf.create(f"value: {entry.default}"), resolve=False)["value"]
         assert default == (pytest.approx(shown[entry.name], rel=1e-5) if type(default) is float else shown[entry.name])
 
 
@@ -187,7 +187,8 @@ def test_an_experiment_is_what_its_file_says(experiment):
     assert text.startswith("# ")
     found = composed(f"experiment={experiment}", "data.train=y")
     assert found == {**found, **expected(experiment), "data.train": "y"}
-    assert set(found) - set(expected(experiment)) <= {"exp_dir", "seed", "resume", "init_from", "init_head"}
+    of_a_run = {"exp_dir", "seed", "resume", "init_from", "init_head", "front_end"}
+    assert set(found) - set(expected(experiment)) <= of_a_run
     assert composition.load("train", [f"experiment={experiment}", "exp_dir=x", "data.train=y"])
 
 

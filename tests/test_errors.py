@@ -72,3 +72,17 @@ def test_errors_of_usage(capsys):
     assert main(["train", "data.rot=https://me:secret@host/"]) == 1
     assert main(["train", "data.channel=https://me:secret@host/"]) == 1
     assert "secret" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("a\x1b[2Jb", r"a\x1b[2Jb"),
+        ("a\x00b", r"a\x00b"),
+        ("a\u202eb", r"a\u202eb"),
+        ("a\udcffb", r"a\udcffb"),
+        ("Zoë, 說話人\nsecond line", "Zoë, 說話人\nsecond line"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_an_escape(said, shown):
+    assert str(UserError(said)) == shown

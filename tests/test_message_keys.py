@@ -22,6 +22,8 @@ KEY = re.compile(r"(?<![\w.{§\-])([a-z][a-z_]*(?:\.[a-z_0-9]+)*)=(?!=)(?![ ,;)]
 OF_ANOTHER = re.compile(r"`svt ([\w-]+)([^`]*)`|train with ([^;,]*)")
 
 OF_SOME_COMMANDS = {
+    "svtoolkit.checkpoints.onnx_release": "calibrate convert-model embed report train verify",
+    "svtoolkit.checkpoints.wespeaker.release": "calibrate convert-model embed report train verify",
     "svtoolkit.audio.pipes": "convert",
     "svtoolkit.augmentation": "train",
     "svtoolkit.corpora": "prepare",

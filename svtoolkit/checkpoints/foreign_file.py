@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import zipfile
 import zlib
 from dataclasses import dataclass, field
@@ -41,9 +42,10 @@ LARGEST_RATIO = 20
 STATE_KEYS = ("state_dict", "model", "model_state_dict", "model_state")
 """Under one of these a checkpoint has its weights, where it is no state dict itself."""
 
-DEEPEST, MOST_VALUES = 32, 1_000_000
-"""Of what stands beside the weights of a checkpoint."""
+DEEPEST, MOST_VALUES, MOST_BITS = 32, 1_000_000, 4096
+"""Of what stands beside the weights of a checkpoint; Python does not write longer numbers into a message."""
 
+GZIP, TAR = b"\x1f\x8b", b"ustar"
 NEMO_WEIGHTS, NEMO_SETTINGS = "model_weights.ckpt", "model_config.yaml"
 
 
@@ -74,10 +76,11 @@ def read_weights(path: str | Path) -> ForeignWeights:
         with open(path, "rb") as stream:
             head = stream.read(512)
             stream.seek(0)
-            if head[:2] == b"\x1f\x8b":
+            if head[:2] == GZIP:
+                most = LARGEST_RATIO * os.path.getsize(path) + LARGEST_SETTINGS
                 with gzip.open(stream) as unpacked:
-                    return _of_nemo(cast(IO[bytes], unpacked))
-            if head[257:262] == b"ustar":
+                    return _of_nemo(cast(IO[bytes], unpacked), most)
+            if head[257:262] == TAR:
                 return _of_nemo(stream)
             if head[8:10] in (b'{"', b"{ ", b"{}"):
                 return ForeignWeights(safetensors.torch.load_file(path))
@@ -94,11 +97,38 @@ def read_weights(path: str | Path) -> ForeignWeights:
         raise UserError(f"{path}: cannot be read ({reason}); {REMEDY}") from error
 
 
+def glance(path: str | Path) -> dict[Any, Any] | None:
+    """The mapping that a file of torch.save holds, its tensors as ``TensorPlace``: none of them is read.
+
+    None: it is no such file, or one that ``read_weights`` refuses.
+    """
+    try:
+        with open(path, "rb") as stream:
+            content = TorchFile(stream).content
+    except (OSError, EOFError, MemoryError, NotImplementedError, RuntimeError, ValueError, zipfile.BadZipFile):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def is_tar(path: str | Path) -> bool:
+    """Whether a file begins as a tar, plain or of gzip: what NeMo's files are."""
+    try:
+        with open(path, "rb") as stream:
+            head = stream.read(512)
+    except OSError:  # what it is, read_weights says
+        return False
+    return head[:2] == GZIP or head[257:262] == TAR
+
+
 REMEDY = "download it again from its publisher, or ask there for its weights as safetensors"
 
 
-def read_foreign_settings(path: str | Path) -> Any:
+def read_foreign_settings(path: str | Path, *, aliases: bool = False) -> Any:
     """A YAML file of another toolkit as plain data: tags such as ``!new:`` stay words, in ``Tagged``.
+
+    Args:
+        path: of the file.
+        aliases: whether it may have any: ``parse_tagged_yaml`` says what becomes of them.
 
     Raises:
         UserError: it is not there, larger than ``LARGEST_SETTINGS``, no YAML, has aliases or is nested too deep.
@@ -108,16 +138,16 @@ def read_foreign_settings(path: str | Path) -> Any:
     with open(path, "rb") as stream:
         content = stream.read(LARGEST_SETTINGS + 1)
     try:
-        return _settings(content)
+        return _settings(content, aliases=aliases)
     except MalformedError as error:
         raise UserError(f"{path}: cannot be used: {error}; {REMEDY}") from error
 
 
-def _settings(content: bytes) -> Any:
+def _settings(content: bytes, *, aliases: bool = False) -> Any:
     if len(content) > LARGEST_SETTINGS:
         raise MalformedError(f"its YAML has more than {LARGEST_SETTINGS} bytes")
     try:
-        return parse_tagged_yaml(content.decode("utf-8"))
+        return parse_tagged_yaml(content.decode("utf-8"), aliases=aliases)
     except UnicodeDecodeError as error:
         raise MalformedError("its YAML is not UTF-8") from error
 
@@ -162,6 +192,8 @@ def _plain(value: Any, left: list[int], depth: int = 0) -> Any:
     left[0] -= 1
     if depth > DEEPEST or left[0] < 0:
         raise PickleError(f"beside its weights it has more than {MOST_VALUES} values, or {DEEPEST} levels")
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        raise PickleError(f"beside its weights it has a number of more than {MOST_BITS} bits")
     if isinstance(value, TensorPlace | Inert | Name | Storage) or value is None:
         return None
     if isinstance(value, dict):
@@ -171,8 +203,8 @@ def _plain(value: Any, left: list[int], depth: int = 0) -> Any:
     return value
 
 
-def _of_nemo(stream: IO[bytes]) -> ForeignWeights:
-    limits = {NEMO_WEIGHTS: LARGEST_WEIGHTS, NEMO_SETTINGS: LARGEST_SETTINGS}
+def _of_nemo(stream: IO[bytes], most: int = LARGEST_WEIGHTS) -> ForeignWeights:
+    limits = {NEMO_WEIGHTS: min(most, LARGEST_WEIGHTS), NEMO_SETTINGS: LARGEST_SETTINGS}
     members = read_tar_members(stream, limits)
     read = _of_torch(io.BytesIO(members[NEMO_WEIGHTS]))
     read.settings = _settings(members[NEMO_SETTINGS])
@@ -180,6 +212,7 @@ def _of_nemo(stream: IO[bytes]) -> ForeignWeights:
 
 
 def _of_zip(stream: IO[bytes]) -> ForeignWeights:
+    size = stream.seek(0, io.SEEK_END)
     with zipfile.ZipFile(stream) as archive:
         content = {".pt": LARGEST_WEIGHTS, ".yaml": LARGEST_SETTINGS}
         found: dict[str, list[zipfile.ZipInfo]] = {suffix: [] for suffix in content}
@@ -195,6 +228,8 @@ def _of_zip(stream: IO[bytes]) -> ForeignWeights:
             )
         for suffix, members in found.items():
             for member in members:
+                if member.compress_size > size:
+                    raise PickleError(f"its member {member.filename[:80]!r} has more bytes than the archive")
                 most = min(content[suffix], LARGEST_RATIO * member.compress_size + LARGEST_SETTINGS)
                 if member.file_size > most:
                     raise PickleError(
@@ -206,4 +241,4 @@ def _of_zip(stream: IO[bytes]) -> ForeignWeights:
         return read
 
 
-__all__ = ["ForeignWeights", "Tagged", "read_foreign_settings", "read_weights"]
+__all__ = ["ForeignWeights", "Tagged", "glance", "is_tar", "read_foreign_settings", "read_weights"]

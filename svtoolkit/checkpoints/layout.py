@@ -20,7 +20,8 @@ class Part(NamedTuple):
     """Names with a common beginning: ours, theirs, and a pattern of what may follow.
 
     A ``#`` in both stands for a number, the same in both but the last one: ours is theirs plus ``shift``.
-    A part that is optional may be without any weight.
+    A part that is optional may be without any weight. Of one that is pointwise, theirs are convolutions of one frame
+    where ours are Linear: their weights have a last axis of 1 that ours do not have.
     """
 
     ours: str
@@ -28,6 +29,7 @@ class Part(NamedTuple):
     rest: str = ".+"
     shift: int = 0
     optional: bool = False
+    pointwise: bool = False
 
 
 class Layout(NamedTuple):
@@ -45,16 +47,18 @@ class Layout(NamedTuple):
 
 
 class _Renamed(NamedTuple):
-    """What a layout makes of names: new name by old one, names that it does not have, parts without a name."""
+    """What a layout makes of names: new name by old one, names that it does not have, parts without a name; and of
+    which old names the tensors are of convolutions on one side alone."""
 
     names: dict[str, str]
     unexpected: list[str]
     missing: list[str]
+    pointwise: set[str]
 
 
 def list_names(names: Sequence[str]) -> str:
-    """The first of them in quotes, and how many more there are."""
-    shown = ", ".join(map(repr, names[:SHOWN]))
+    """The first of them in quotes, none of any length, and how many more there are."""
+    shown = ", ".join(f"{name!r:.80}" for name in names[:SHOWN])
     return shown if len(names) <= SHOWN else f"{shown} and {len(names) - SHOWN} more"
 
 
@@ -70,7 +74,11 @@ def rename_to_ours(weights: Mapping[str, Tensor], layouts: Sequence[Layout], too
     if problem := _problem(layout, renamed, toolkit):
         raise UserError(f"{problem}; expected {layout.expected}")
     return {
-        renamed.names[name]: tensor.long() if name.endswith("num_batches_tracked") else tensor
+        renamed.names[name]: tensor.long()
+        if name.endswith("num_batches_tracked")
+        else tensor.squeeze(-1)
+        if name in renamed.pointwise and tensor.dim() == 3
+        else tensor
         for name, tensor in weights.items()
     }
 
@@ -84,7 +92,10 @@ def rename_to_theirs(weights: Mapping[str, Tensor], layouts: Sequence[Layout], t
     layout, renamed = _best(weights, layouts, from_ours=True)
     if problem := _problem(layout, renamed, toolkit):
         raise UserError(f"{problem}; {toolkit}'s names are known for {', '.join(_families(layouts))}")
-    return {renamed.names[name]: tensor for name, tensor in weights.items()}
+    return {
+        renamed.names[name]: tensor.unsqueeze(-1) if name in renamed.pointwise and tensor.dim() == 2 else tensor
+        for name, tensor in weights.items()
+    }
 
 
 def fill_network(network: nn.Module, ours: Mapping[str, Tensor]) -> None:
@@ -119,7 +130,7 @@ def check_fit(network: nn.Module, ours: Mapping[str, Tensor]) -> None:
     if problems:
         raise UserError(
             f"the weights are those of another network (under our names): {'; '.join(problems)}; build the network "
-            "that the config.yaml beside them describes"
+            "that the settings beside them describe"
         )
 
 
@@ -157,6 +168,7 @@ def _rename(names: Iterable[str], layout: Layout, limit: int, *, from_ours: bool
     """Given up as soon as more names are unexpected than ``limit``, as of a layout that is not the best."""
     renamed: dict[str, str] = {}
     unexpected: list[str] = []
+    pointwise: set[str] = set()
     used: set[Part] = set()
     for name in names:
         if len(unexpected) > limit:
@@ -166,6 +178,8 @@ def _rename(names: Iterable[str], layout: Layout, limit: int, *, from_ours: bool
             if new is not None:
                 renamed[name] = new
                 used.add(part)
+                if part.pointwise:
+                    pointwise.add(name)
                 break
         else:
             unexpected.append(name)
@@ -174,7 +188,7 @@ def _rename(names: Iterable[str], layout: Layout, limit: int, *, from_ours: bool
         for part in layout.parts
         if part not in used and not part.optional
     ]
-    return _Renamed(renamed, unexpected, missing)
+    return _Renamed(renamed, unexpected, missing, pointwise)
 
 
 def _rename_in(part: Part, name: str, *, from_ours: bool) -> str | None:
@@ -205,7 +219,7 @@ def _parts_by_beginning(layout: Layout, from_ours: bool) -> dict[str, list[Part]
 @cache
 def _pattern(beginning: str, rest: str) -> re.Pattern[str]:
     first, *others = map(re.escape, beginning.split("#"))
-    numbers = (rf"(?P<number{index}>0|[1-9]\d*){part}" for index, part in enumerate(others))
+    numbers = (rf"(?P<number{index}>0|[1-9]\d{{0,8}}){part}" for index, part in enumerate(others))
     return re.compile(first + "".join(numbers) + f"(?P<rest>{rest})")
 
 

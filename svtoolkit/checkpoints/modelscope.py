@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from svtoolkit.checkpoints.foreign_file import read_weights
+from svtoolkit.checkpoints.foreign_file import LARGEST_SETTINGS, read_weights
+from svtoolkit.checkpoints.hub import name_of
 from svtoolkit.checkpoints.layout import list_names
 from svtoolkit.checkpoints.released import ModelDescription
 from svtoolkit.checkpoints.threed_speaker import from_3d_speaker
 from svtoolkit.config.front_ends import Kaldi3DConfig
 from svtoolkit.errors import UserError
 from svtoolkit.models import build_model
+from svtoolkit.models.front_ends import features_config
 from svtoolkit.models.registry import complete_model
 from svtoolkit.system.plain_data import MalformedError, parse_json, read_text
 from svtoolkit.system.regular_file import is_regular
@@ -32,11 +35,12 @@ NETWORKS = {
     "xvector.": ("campplus",),
     "fuse34.": ("eres2netv2", "eres2netv2_w24s4ep4"),
     "fuse_mode1234.": ("eres2net34_base", "eres2net34_large", "eres2net34_aug"),
-    "seg_1.": ("res2net34_base", "res2net34_large"),
+    "seg_1.": ("res2net34_base", "res2net34_large", "resnet34"),
+    "asp_bn.": ("sb_ecapa_tdnn",),
 }
 """What names begin with in a family alone, or in none of those before it -> its networks."""
 
-EMBEDDINGS = ("seg_2.weight", "seg_1.weight", "xvector.dense.linear.weight")
+EMBEDDINGS = ("seg_2.weight", "seg_1.weight", "xvector.dense.linear.weight", "fc.conv.weight")
 """Weights of the last layer, the first that is there."""
 
 SIZES = ("emb_size", "embed_dim", "embedding_size")
@@ -57,7 +61,8 @@ def find_weights(path: Path) -> Path | None:
     if named is not None:
         if not isinstance(named, str) or Path(named).name != named or not is_regular(path / named):
             raise UserError(
-                f"{path / CONFIGURATION}: model.pretrained_model is {named!r}, expected the name of a file beside it"
+                f"{path / CONFIGURATION}: model.pretrained_model is {named!r:.80}, expected the name of a file beside "
+                "it"
             )
         return path / named
     files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and is_regular(file))
@@ -87,13 +92,13 @@ def read(weights: Path, _front_end: str | None) -> tuple[dict[str, Tensor], Mode
     for key in SIZES:
         if sizes.get(key, found["embedding_dim"]) != found["embedding_dim"]:
             raise UserError(
-                f"{file}: model_config.{key} is {sizes[key]!r}, but the weights of {weights.name} make embeddings of "
-                f"{found['embedding_dim']}; copy both files again"
+                f"{file}: model_config.{key} is {sizes[key]!r:.80}, but the weights of {weights.name} make embeddings "
+                f"of {found['embedding_dim']}; copy both files again"
             )
     description = ModelDescription(
         model=complete_model(found),
-        features=features,
-        training={"toolkit": "3D-Speaker", "release": weights.absolute().parent.name, "weights": weights.name},
+        features=features_config(asdict(features)),
+        training={"toolkit": "3D-Speaker", "release": name_of(weights.absolute().parent), "weights": weights.name},
         verification=_verification(file, model),
     )
     return ours, description
@@ -109,7 +114,8 @@ def _network_of(theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor], num_bi
     shapes = {name: tensor.shape for name, tensor in ours.items()}
     for name in candidates:
         found: dict[str, Any] = {"name": name, "num_bins": num_bins, "embedding_dim": len(last)}
-        found["pooling_eps"] = 0.0 if name == "campplus" else 1e-8
+        if name != "sb_ecapa_tdnn":
+            found["pooling_eps"] = 0.0 if name == "campplus" else 1e-8
         if "seg_2.weight" in theirs:
             found["embedding_layers"] = 2
         with torch.device("meta"):
@@ -126,14 +132,14 @@ def _verification(file: Path, model: Mapping[str, Any]) -> dict[str, Any]:
     if threshold is None:
         return {}
     if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not math.isfinite(threshold):
-        raise UserError(f"{file}: model.yesOrno_thr is {threshold!r}, expected a cosine, a number from -1 to 1")
+        raise UserError(f"{file}: model.yesOrno_thr is {threshold!r:.80}, expected a cosine, a number from -1 to 1")
     return {"threshold": float(threshold), "operating_point": "as published"}
 
 
 def _whole(file: Path, values: Mapping[str, Any], key: str, default: int) -> int:
     value = values.get(key, default)
     if type(value) is not int or not 1 <= value <= 1_000_000:
-        raise UserError(f"{file}: model_config.{key} is {value!r}, expected a whole number of 1 or more")
+        raise UserError(f"{file}: model_config.{key} is {value!r:.80}, expected a whole number of 1 or more")
     return value
 
 
@@ -144,7 +150,7 @@ def _section(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        content = parse_json(read_text(file))
+        content = parse_json(read_text(file, most=LARGEST_SETTINGS))
     except MalformedError as error:
         raise UserError(f"{file}: is not JSON ({error}); copy it again") from error
     if not isinstance(content, dict):

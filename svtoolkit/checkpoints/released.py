@@ -27,7 +27,7 @@ from svtoolkit.config import FeaturesConfig
 from svtoolkit.errors import UserError
 from svtoolkit.models import build_model
 from svtoolkit.models.front_ends import features_config
-from svtoolkit.models.registry import NETWORKS
+from svtoolkit.models.registry import NETWORKS, RELEASED_NETWORKS
 from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.checksum import hash_file
 from svtoolkit.system.plain_data import MalformedError, read_yaml, write_yaml
@@ -73,11 +73,16 @@ def write_released(folder: str | Path, weights: Mapping[str, Tensor], descriptio
 
 
 def write_description(folder: str | Path, description: ModelDescription) -> None:
+    with atomic_write(Path(folder) / DESCRIPTION) as stream:
+        write_yaml(content_of(description), stream)
+
+
+def content_of(description: ModelDescription) -> dict[str, Any]:
+    """What model.yaml holds."""
     content = {"format": FORMAT, **asdict(description)}
     if description.weights_sha256 is None:
         del content["weights_sha256"]
-    with atomic_write(Path(folder) / DESCRIPTION) as stream:
-        write_yaml(content, stream)
+    return content
 
 
 def read_description(folder: str | Path) -> ModelDescription:
@@ -95,7 +100,8 @@ def read_description(folder: str | Path) -> ModelDescription:
     for section, value in facts.items():
         if not isinstance(value, dict):
             raise UserError(
-                f"{path}: section {section!r} is {value!r}, expected a mapping; re-create the file with `svt average`"
+                f"{path}: section {section!r} is {value!r:.80}, expected a mapping; re-create the file with "
+                "`svt average`"
             )
     try:
         features = features_config(content["features"])
@@ -104,7 +110,7 @@ def read_description(folder: str | Path) -> ModelDescription:
     num_bins = content["model"].get("num_bins", features.num_bins)
     if num_bins != features.num_bins:
         raise UserError(
-            f"{path}: model.num_bins is {num_bins!r} and features.num_bins is {features.num_bins}, "
+            f"{path}: model.num_bins is {num_bins!r:.80} and features.num_bins is {features.num_bins}, "
             "expected the same; re-create the file with `svt average`"
         )
     digest = content.get("weights_sha256")
@@ -125,7 +131,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: is not YAML ({error}); re-create it with `svt average`") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = content.get("format") if isinstance(content, dict) else type(content).__name__
-        raise UserError(f"{path}: format is {found!r}, expected {FORMAT}; re-create it with `svt average`")
+        raise UserError(f"{path}: format is {found!r:.80}, expected {FORMAT}; re-create it with `svt average`")
     return content
 
 
@@ -175,7 +181,7 @@ def _check_digest(path: Path, description: ModelDescription) -> None:
 
 def _check_size(path: Path, weights: Mapping[str, Tensor], description: ModelDescription) -> None:
     """Refuse a network of ours that is much larger than the weights, before memory is taken for it."""
-    if description.model.get("name") not in NETWORKS.rows:
+    if description.model.get("name") not in {*NETWORKS.rows, *RELEASED_NETWORKS}:
         return
     with torch.device("meta"):
         network = build_model(**description.model)

@@ -1,38 +1,62 @@
-"""Resemblyzer's ``pretrained.pt``, and any other of Real-Time-Voice-Cloning's encoder, as a released model of ours."""
+"""Resemblyzer's pretrained.pt, or any encoder that Real-Time-Voice-Cloning trained: a file of torch.save alone."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from svtoolkit.checkpoints.foreign_file import read_weights
-from svtoolkit.checkpoints.released import ModelDescription, write_released
+from torch import Tensor
+
+from svtoolkit.checkpoints.foreign_file import glance, read_weights
+from svtoolkit.checkpoints.layout import Layout, Part, rename_to_ours
+from svtoolkit.checkpoints.released import ModelDescription
 from svtoolkit.config.front_ends import Resemblyzer40Config
 from svtoolkit.errors import UserError
-from svtoolkit.models import build_model
+from svtoolkit.models.registry import complete_model
+from svtoolkit.system.regular_file import is_regular
 
-NETWORK = "ge2e_lstm"
-_OF_THE_LOSS = ("similarity_weight", "similarity_bias")
+WEIGHTS, STATE = "pretrained.pt", "model_state"
+HEADS = ("similarity_weight", "similarity_bias")
+"""Weights of the loss."""
+
+HIDDEN, LAYERS = 256, 3
+
+LAYOUT = Layout(
+    "encoder",
+    "lstm and linear",
+    (
+        *(Part("lstm.", "lstm.", rf"(weight|bias)_[ih]h_l{layer}") for layer in range(LAYERS)),
+        Part("embedding.", "linear.", "(weight|bias)"),
+    ),
+)
 
 
-def convert_resemblyzer(path: str | Path, folder: str | Path) -> Path:
-    """Write its weights and what they are as model.safetensors and model.yaml; returns the folder.
+def find_weights(path: Path) -> Path | None:
+    """The file itself, or pretrained.pt of a folder; None: it holds no LSTM with the weights of the GE2E loss."""
+    file = path / WEIGHTS if path.is_dir() else path
+    if not is_regular(file):
+        return None
+    state = (glance(file) or {}).get(STATE)
+    if not isinstance(state, Mapping) or HEADS[0] not in state:
+        return None
+    return file if any(str(name).startswith("lstm.") for name in state) else None
+
+
+def read(weights: Path, _front_end: str | None) -> tuple[dict[str, Tensor], ModelDescription]:
+    """Weights under our names; sizes and features are those of the package, as the file says none.
 
     Raises:
-        UserError: the file cannot be read, or holds other weights.
+        UserError: damage, weights that are missing, not known or of another size.
     """
-    found = read_weights(path).weights
-    weights = {
-        name.replace("linear.", "embedding."): value for name, value in found.items() if name not in _OF_THE_LOSS
-    }
+    found = read_weights(weights).weights
+    ours = rename_to_ours({name: found[name] for name in found if name not in HEADS}, [LAYOUT], "Resemblyzer")
     features = Resemblyzer40Config()
-    model: dict[str, Any] = {"name": NETWORK, "num_bins": features.num_bins, "embedding_dim": 256}
-    expected = {name: tuple(value.shape) for name, value in build_model(**model).state_dict().items()}
-    shapes = {name: tuple(value.shape) for name, value in weights.items()}
-    if shapes != expected:
-        names = sorted(name for name in shapes.keys() | expected.keys() if shapes.get(name) != expected.get(name))
-        raise UserError(
-            f"{path}: holds no encoder of Resemblyzer ({', '.join(names)[:200]} are missing, not known or of another "
-            "shape); expected the pretrained.pt of its package"
-        )
-    return write_released(folder, weights, ModelDescription(model, features))
+    first, last = ours.get("lstm.weight_ih_l0"), ours.get("embedding.weight")
+    expected = (4 * HIDDEN, features.num_bins)
+    if first is None or tuple(first.shape) != expected or last is None or last.ndim != 2:
+        shape = None if first is None else tuple(first.shape)
+        raise UserError(f"lstm.weight_ih_l0 is {shape}, expected {expected}: {HIDDEN} units, {features.num_bins} bins")
+    model: dict[str, Any] = {"name": "ge2e_lstm", "num_bins": features.num_bins, "embedding_dim": len(last)}
+    training = {"toolkit": "Resemblyzer", "release": weights.name}
+    return ours, ModelDescription(complete_model(model), features, training)

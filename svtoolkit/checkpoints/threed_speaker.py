@@ -1,4 +1,4 @@
-"""3D-Speaker's names for the weights of our CAM++, Res2Net, ERes2Net and ERes2NetV2, both ways."""
+"""3D-Speaker's names for weights of our CAM++, ResNet, Res2Net, ERes2Net, ERes2NetV2 and sb_ecapa_tdnn, both ways."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from svtoolkit.checkpoints.layout import fill_network, rename_to_ours, rename_to_theirs
-from svtoolkit.checkpoints.wespeaker.families import CAMPPLUS, RES2NETS, eres2nets
+from svtoolkit.checkpoints.speechbrain.families import ECAPA_TDNN
+from svtoolkit.checkpoints.wespeaker.families import CAMPPLUS, RES2NETS, RESNETS, eres2nets
 
 LAYOUTS = (
     CAMPPLUS,
+    *RESNETS,
     *RES2NETS,
     *eres2nets(
         "ERes2Net",
@@ -18,6 +20,7 @@ LAYOUTS = (
         ["fuse_mode12", "fuse_mode123", "fuse_mode1234"],
     ),
     *eres2nets("ERes2NetV2", ["layer3_ds"], ["fuse34"]),
+    ECAPA_TDNN,  # speakerlab/models/ecapa_tdnn is SpeechBrain's
 )
 """Where two fit equally well, the first is meant."""
 

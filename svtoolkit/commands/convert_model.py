@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from svtoolkit.checkpoints.released import write_released
-from svtoolkit.checkpoints.releases import read_release, require_release
+from svtoolkit.checkpoints.releases import pinned, read_release, require_release
 from svtoolkit.checkpoints.wespeaker import release as wespeaker
 from svtoolkit.config import ConvertModelConfig
 from svtoolkit.errors import UserError
@@ -25,8 +25,9 @@ def run(config: ConvertModelConfig, _command_line: str) -> int:
     out = Path(config.out)
     if out.exists() or out.is_symlink():
         raise UserError(f"{out}: is there already; choose another folder with out=DIR, or remove it")
-    release = require_release(config.model)
-    network, description = read_release(config.model, front_end=config.front_end)
+    model = pinned(config.model)
+    release = require_release(model)
+    network, description = read_release(model, front_end=config.front_end)
     with atomic_folder(out) as folder:
         if config.format == "wespeaker":
             try:
@@ -38,8 +39,8 @@ def run(config: ConvertModelConfig, _command_line: str) -> int:
     features = description.features
     log.info(
         "%s of %s: %s, embeddings of %d, features %s of %d bins at %d Hz -> %s",
-        release.weights, release.kind.name, description.model["name"], description.model["embedding_dim"],
-        features.backend, features.num_bins, features.sample_rate, out,
+        release.origin or release.weights, release.kind.name, description.model["name"],
+        description.model["embedding_dim"], features.backend, features.num_bins, features.sample_rate, out,
     )  # fmt: skip
     say_next("svt", "embed", "--model", str(out), "--data", "EVAL_DIR", "--out", "EMBEDDINGS")
     return 0

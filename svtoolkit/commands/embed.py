@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
 
 from svtoolkit import __version__
-from svtoolkit.checkpoints.releases import require_release
+from svtoolkit.checkpoints.releases import pinned, require_release
 from svtoolkit.config import EmbedConfig
 from svtoolkit.data.audio_table import find_source
 from svtoolkit.data.bad_files import check_max_bad, count_allowed
@@ -38,6 +38,7 @@ def run(config: EmbedConfig, command_line: str) -> int:
             raise UserError(f"threads is {config.threads}, expected 1 or more, or null")
         torch.set_num_threads(config.threads)
     source = find_source(Path(config.data), config.source, key="source")
+    config = replace(config, model=pinned(config.model))
     model = SpeakerModel.load(
         config.model,
         device=config.device,
@@ -48,6 +49,7 @@ def run(config: EmbedConfig, command_line: str) -> int:
         batch_size=config.batch_size,
         num_workers=config.num_workers,
         stored=source == "features",
+        front_end=config.front_end,
     )
     form = _check_features(config, model) if source == "features" else None
     utterances = KaldiDir.read(config.data, config.root, source).utterances()

@@ -28,6 +28,7 @@ def run(config: EvaluateConfig, command_line: str) -> int:
     """Evaluate, write the result beside the scores, print it."""
     if config.store_threshold is not None:
         _require_plain_cosines(config.scores, read_record(f"{config.scores}.yaml"))
+        folder = _folder_of(config.store_threshold)
     draws = config.resamples if config.utt2spk else 0
     with show_progress("interval", draws, "resample", shown=draws > 0, leave=False, delay=BAR_DELAY) as progress:
         result = make_result(
@@ -49,7 +50,7 @@ def run(config: EvaluateConfig, command_line: str) -> int:
     if config.fa_rate is not None:
         _warn_of_few_trials(config.fa_rate, result["nontargets"])
     if config.store_threshold is not None:
-        _store_threshold(config.store_threshold, result)
+        _store_threshold(folder, result)
     log.info("%s", _sentence(result))
     if remark := judge_eer(result):
         log.warning("%s, %s: %s", result["evaluation"], result["scores"], remark)
@@ -77,11 +78,19 @@ def _warn_of_few_trials(fa_rate: float, nontargets: int) -> None:
         )  # fmt: skip
 
 
-def _store_threshold(model: str, result: dict[str, Any]) -> None:
-    from svtoolkit.checkpoints.released import read_description, write_description  # torch, for this alone
+def _folder_of(model: str) -> Path:
+    """Refuses what can hold no threshold before any work."""
+    from svtoolkit.checkpoints.released import read_description  # torch, for this alone
     from svtoolkit.checkpoints.releases import own_folder
 
     folder = own_folder(model)
+    read_description(folder)
+    return folder
+
+
+def _store_threshold(folder: Path, result: dict[str, Any]) -> None:
+    from svtoolkit.checkpoints.released import read_description, write_description
+
     description = read_description(folder)
     point = result["operating_point"]
     description.verification = {

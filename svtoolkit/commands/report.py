@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime
 import logging
 import platform
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from svtoolkit import __version__
-from svtoolkit.checkpoints.releases import read_release
+from svtoolkit.checkpoints.releases import folder_of, pinned, read_release
 from svtoolkit.config import ReportConfig
 from svtoolkit.errors import UserError, hide_credentials
 from svtoolkit.reporting.report import write_report
@@ -32,6 +33,10 @@ EVALUATED_HERE = ("resamples", "confidence", "seed")
 
 def run(config: ReportConfig, command_line: str) -> int:
     """Gather results, scores, history and facts, and write the report."""
+    if config.model is not None:
+        config = replace(config, model=pinned(config.model))
+    if config.front_end is not None and config.model is None:
+        raise UserError(f"front_end is {config.front_end!r}, but model is null; name the release, or leave it out")
     results = _results(config)
     name_systems(results, config.names)
     history, config_text = [], ""
@@ -50,7 +55,7 @@ def run(config: ReportConfig, command_line: str) -> int:
     drawn = {key: getattr(config, key) for key in EVALUATED_HERE}
     comparisons, notes = compare_in_groups(systems, Request(config.compare, config.utt2spk, **drawn))
     facts = _facts(config, results)
-    commands = commands_behind(results, exp_dir=config.exp_dir, model=config.model)
+    commands = commands_behind(results, exp_dir=config.exp_dir, model=config.model, locate=_locate)
     page = write_report(
         Path(config.out),
         results=results,
@@ -97,11 +102,11 @@ def _facts(config: ReportConfig, results: list[dict[str, Any]]) -> dict[str, Any
     if torch.cuda.is_available():
         facts["gpu"] = torch.cuda.get_device_name()
     of_results = [model_behind(result["scores_file"]) for result in results]
-    networks = {folder: _network(folder) for folder in dict.fromkeys(of_results) if folder}
-    for result, folder in zip(results, of_results, strict=True):
-        result["network"] = networks.get(folder or "", {})
+    networks = {model: _network(*model) for model in dict.fromkeys(of_results) if model}
+    for result, model in zip(results, of_results, strict=True):
+        result["network"] = networks[model] if model else {}
     if config.model is not None:
-        facts |= _network(config.model, strict=True)
+        facts |= _network(config.model, config.front_end, strict=True)
     elif len(networks) == 1 and all(of_results):
         facts |= next(iter(networks.values()))
     if config.exp_dir is not None:
@@ -116,10 +121,10 @@ def _facts(config: ReportConfig, results: list[dict[str, Any]]) -> dict[str, Any
     return facts
 
 
-def _network(folder: str, *, strict: bool = False) -> dict[str, Any]:
+def _network(folder: str, front_end: str | None, *, strict: bool = False) -> dict[str, Any]:
     """Facts of a released model; none of one that can no longer be read, unless ``strict``."""
     try:
-        network, description = read_release(folder)
+        network, description = read_release(folder, front_end=front_end)
     except UserError:
         if strict:
             raise
@@ -128,11 +133,20 @@ def _network(folder: str, *, strict: bool = False) -> dict[str, Any]:
     return {
         "model": description.model.get("name"),
         "model folder": folder,
-        "parameters": sum(parameter.numel() for parameter in network.parameters()),
+        "parameters": sum(parameter.numel() for parameter in network.parameters()) or None,
         "embedding size": network.embedding_dim,
         "epochs averaged": description.training.get("epochs_averaged"),
         "training data": description.training.get("data"),
     }
+
+
+def _locate(model: str) -> Path:
+    """The folder of a model; of the hub's that cannot be had, one that is not there."""
+    try:
+        return folder_of(model)
+    except UserError as error:
+        log.warning("%s", error)
+        return Path(model)
 
 
 def _size_of(folder: Path) -> dict[str, int]:

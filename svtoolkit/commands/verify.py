@@ -28,7 +28,13 @@ def run(config: VerifyConfig, _command_line: str) -> int:
     """Print score and decision; nothing is written."""
     _check(config)
     pairs = None if config.pairs is None else list(read_pairs(config.pairs))
-    model = SpeakerModel.load(config.model, device=config.device, channel=config.channel, resample=config.resample)
+    model = SpeakerModel.load(
+        config.model,
+        device=config.device,
+        channel=config.channel,
+        resample=config.resample,
+        front_end=config.front_end,
+    )
     comparing = Comparing(model, config)
     if pairs is None:
         return _one_pair(comparing, config)

@@ -46,11 +46,11 @@ def compose(command: str, overrides: Sequence[str]) -> Any:
     chosen = {key: _text(value) for key, value in pairs if key in catalogue.options}
     name = chosen.pop(EXPERIMENT, None)
     below = catalogue.experiment(name) if name is not None else Layer()
-    init_from = below.values.get("init_from")
-    for value in (value for key, value in pairs if key == "init_from"):
-        init_from = None if value == "null" else _text(value)
-    if init_from is not None:
-        below, _ = catalogue.put_over(below, settings_of(init_from, catalogue, set(chosen)))
+    origin = {key: below.values.get(key) for key in ("init_from", "front_end")}
+    origin |= {key: None if value == "null" else _text(value) for key, value in pairs if key in origin}
+    if origin["init_from"] is not None:
+        found = settings_of(origin["init_from"], catalogue, set(chosen), front_end=origin["front_end"])
+        below, _ = catalogue.put_over(below, found)
     layer, dropped = catalogue.put_over(below, Layer(chosen))
     if dropped:
         groups = " ".join(

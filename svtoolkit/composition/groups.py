@@ -22,7 +22,7 @@ from svtoolkit.config import (
 from svtoolkit.errors import UserError
 from svtoolkit.losses.registry import LOSSES
 from svtoolkit.memory.registry import STRATEGIES
-from svtoolkit.models.front_ends import BACKENDS, FRONT_ENDS
+from svtoolkit.models.front_ends import BACKENDS, FRONT_ENDS, RELEASED_FRONT_ENDS
 from svtoolkit.models.registry import NETWORKS
 from svtoolkit.optim.registry import OPTIMIZERS
 from svtoolkit.registry import Registry
@@ -96,7 +96,7 @@ GROUPS: dict[str, Mapping[str, Option]] = {
     "data": {"crops200": Option(TrainDataConfig(), "crops of 2 s at three speeds")},
     "features": ChainMap(
         {"fbank80": Option(FeaturesConfig(), "80 bins, as WeSpeaker's")},
-        Registered(FRONT_ENDS, "backend", hidden=BACKENDS),  # type: ignore[arg-type]  # it is only read
+        Registered(FRONT_ENDS, "backend", hidden=BACKENDS | RELEASED_FRONT_ENDS),  # type: ignore[arg-type]  # it is only read
     ),
     "model": Registered(NETWORKS),
     "memory": ChainMap(

@@ -19,6 +19,7 @@ EXPECTED = {
     "list[str]": "a list such as [a,b]",
     "list[int]": "a list of whole numbers such as [3,7]",
     "list[float]": "a list of numbers such as [1.0,0.9]",
+    "list[Any]": "a list of lists such as [[1,2],[2,2]]",
     "dict[str, Any]": "names and settings such as {clipping:{probability:0.3}}",
 }
 """Annotation in the schema -> what to call it in a message."""
@@ -55,7 +56,10 @@ def _default(item: dataclasses.Field[Any]) -> Any:
 def _as_yaml(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    return f"{value:.6g}" if isinstance(value, float) and not value.is_integer() else str(value)
+    if not isinstance(value, float) or value.is_integer():
+        return str(value)
+    digits, exponent, power = f"{value:.6g}".partition("e")
+    return digits + (".0" if exponent and "." not in digits else "") + exponent + power  # 1e-07 is a text of YAML
 
 
 def key_types(command: str, by_path: Collection[tuple[str, str]] = ()) -> dict[str, str]:

@@ -7,8 +7,10 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from svtoolkit.checkpoints.hub import is_address
 from svtoolkit.composition.catalogue import Catalogue, Layer
 from svtoolkit.errors import UserError
+from svtoolkit.models.registry import check_trainable
 from svtoolkit.system.plain_data import MalformedError, read_yaml
 from svtoolkit.system.regular_file import is_regular
 
@@ -18,20 +20,25 @@ DESCRIPTIONS = ("config.yaml", "model.yaml")
 """Of a run, of a released model."""
 
 
-def settings_of(init_from: str, catalogue: Catalogue, given: set[str]) -> Layer:
+def settings_of(init_from: str, catalogue: Catalogue, given: set[str], *, front_end: str | None = None) -> Layer:
     """What a run or a released model says of the groups model and features; nothing where there is none yet.
 
     Args:
-        init_from: exp_dir of a run, or a released model of any toolkit.
+        init_from: exp_dir of a run, a released model of any toolkit, or its address on the hub.
         given: groups that the command line chooses, for which the model there does not count.
+        front_end: what the features are, of a release that does not say so.
 
     Raises:
-        UserError: its description cannot be read, or names a network that there is not.
+        UserError: its description cannot be read or fetched, or names a network that there is not.
     """
+    if is_address(init_from):
+        from svtoolkit.checkpoints.releases import folder_of  # torch, for such a release alone
+
+        init_from = str(folder_of(init_from))
     file = next((path for path in (Path(init_from) / name for name in DESCRIPTIONS) if is_regular(path)), None)
     content = {} if file is None else _read(file)
     if Path(init_from).exists() and not isinstance(content.get("model"), dict):
-        file, content = _of_another_toolkit(init_from) or (file, content)
+        file, content = _of_another_toolkit(init_from, front_end) or (file, content)
     if file is None:
         return Layer()
     layer = Layer()
@@ -42,6 +49,8 @@ def settings_of(init_from: str, catalogue: Catalogue, given: set[str]) -> Layer:
                 f"{file}: says nothing of the {group}, so it is no description of a model; correct init_from"
             )
         option = found.get("name") if group == "model" else found.get("backend")
+        if group == "model":
+            check_trainable(str(option), file)
         if group == "features" and option not in catalogue.options[group]:
             option = catalogue.default(group)
         if option not in catalogue.options[group]:
@@ -55,12 +64,14 @@ def settings_of(init_from: str, catalogue: Catalogue, given: set[str]) -> Layer:
     return layer
 
 
-def _of_another_toolkit(init_from: str) -> tuple[Path, dict[str, Any]] | None:
+def _of_another_toolkit(init_from: str, front_end: str | None) -> tuple[Path, dict[str, Any]] | None:
     """The file of weights of a release of another toolkit, and its description; None: it is none."""
     from svtoolkit.checkpoints.releases import describe, find_release  # torch, for such a release alone
 
     release = find_release(init_from)
-    return None if release is None or release.is_ours else (release.weights, asdict(describe(release)))
+    if release is None or release.is_ours:
+        return None
+    return release.weights, asdict(describe(release, front_end=front_end))
 
 
 def _read(file: Path) -> dict[str, Any]:

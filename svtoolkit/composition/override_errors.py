@@ -10,6 +10,7 @@ from svtoolkit.composition.catalogue import EXPERIMENT, Catalogue
 from svtoolkit.composition.groups import from_a_package
 from svtoolkit.composition.keys import did_you_mean, expected, is_list_of_texts, is_text, options_with
 from svtoolkit.errors import UserError
+from svtoolkit.models.registry import RELEASED_NETWORKS
 
 
 def refuse_unknown(catalogue: Catalogue, overrides: Sequence[str]) -> None:
@@ -49,6 +50,11 @@ def refuse_unknown(catalogue: Catalogue, overrides: Sequence[str]) -> None:
 
 def _refuse_unknown_option(catalogue: Catalogue, group: str, option: str) -> None:
     command, options = catalogue.command, catalogue.options[group]
+    if group == "model" and option in RELEASED_NETWORKS:
+        raise UserError(
+            f"svt {command}: model={option} is {RELEASED_NETWORKS[option].help}, which comes as a released model and "
+            "cannot be trained; `svt models` lists the networks that can"
+        )
     if option not in options and (group, option) not in catalogue.by_path:
         near = did_you_mean(option, options)
         hint = f"{near} (all: {', '.join(options)})" if near else f"expected one of {', '.join(options)}, or nothing"

@@ -14,6 +14,7 @@ from svtoolkit.config.commands import (
     CopyConfig,
     MemoryPredictionConfig,
     ModelsConfig,
+    PublishConfig,
     RecipeConfig,
 )
 from svtoolkit.config.data import (
@@ -31,10 +32,17 @@ from svtoolkit.config.networks import (
     EmbeddingLayersConfig,
     ERes2NetV2Config,
     ModelConfig,
+    OnnxConfig,
     PooledConfig,
+    ReDimNet2SizesConfig,
+    ReDimNetSizesConfig,
     RepVggConfig,
     Res2NetConfig,
     ResNetConfig,
+    SpeakerNetConfig,
+    SpeechBrainConfig,
+    TitaNetConfig,
+    TransformersXVectorConfig,
 )
 from svtoolkit.config.scoring import (
     CalibrateConfig,

@@ -17,6 +17,7 @@ from svtoolkit.config.losses import LossConfig
 from svtoolkit.config.memory import MemoryStrategyConfig
 from svtoolkit.config.networks import ModelConfig, ResNetConfig
 from svtoolkit.config.scoring import (
+    FRONT_END,
     CalibrateConfig,
     EmbedConfig,
     EvaluateConfig,
@@ -43,16 +44,31 @@ class AverageConfig:
 class ConvertModelConfig:
     """`svt convert-model`: a released model of another toolkit as ours, or one of ours as WeSpeaker's."""
 
-    model: str = setting(REQUIRED, "released model, ours or another toolkit's (docs/released_models.md)")
+    model: str = setting(
+        REQUIRED, "released model, ours or another toolkit's, or hf://org/name (docs/released_models.md)"
+    )
     out: str = setting(REQUIRED, "folder to make")
     format: str = setting(
         "svtoolkit", "svtoolkit (model.safetensors + model.yaml) or wespeaker (avg_model.pt + config.yaml)"
     )
-    front_end: str | None = setting(
-        None,
-        "features of a WeSpeaker release that does not say them: fbank80 (its own) or kaldi_3d (3D-Speaker's weights); "
-        "null: what the release says",
+    front_end: str | None = setting(None, FRONT_END)
+
+
+@dataclass
+class PublishConfig:
+    """`svt publish`: a released model of ours as a repository of the Hugging Face Hub, with a card, in one commit."""
+
+    model: str = setting(REQUIRED, "released model of ours, as svt average or svt convert-model write it")
+    repo: str = setting(REQUIRED, "org/name of the repository, which is made where there is none")
+    results: list[str] = setting([], "files of svt evaluate of this model, whose error rates the card shows")
+    license: str | None = setting(None, "as the hub writes it: apache-2.0, cc-by-4.0, ...; null: none is stated")
+    card: str | None = setting(None, "file that becomes README.md as it is; null: the card is written")
+    out: str | None = setting(None, "folder to make of what would be published, to look at; nothing is uploaded then")
+    private: bool | None = setting(
+        None, "true: only those whom its owner lets may read it; false: all; null: as it is, or as the hub makes it"
     )
+    revision: str | None = setting(None, "branch that gets the commit, made from the main one; null: the main branch")
+    message: str | None = setting(None, "message of the commit; null: what the network is")
 
 
 @dataclass
@@ -160,6 +176,12 @@ COMMANDS: dict[str, Command] = {
         "a released model of another toolkit as ours, or ours as WeSpeaker's",
         (),
         "model=voxceleb_resnet34_LM out=exp/voxceleb_resnet34_LM",
+    ),
+    "publish": Command(
+        PublishConfig,
+        "a released model of ours on the Hugging Face Hub, with a card",
+        (),
+        "model=exp/r34/model repo=me/resnet34 license=cc-by-4.0",
     ),
     "embed": Command(
         EmbedConfig, "extract embeddings of whole utterances", (), "model=exp/r34/model data=data/eval out=exp/r34/eval"

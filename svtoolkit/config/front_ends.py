@@ -37,7 +37,7 @@ class _SpectrogramConfig(FeaturesConfig):
 
 @dataclass
 class SpeechBrain80Config(_SpectrogramConfig):
-    """SpeechBrain's Fbank and InputNormalization of its ECAPA-TDNN."""
+    """SpeechBrain's Fbank and InputNormalization of its ECAPA-TDNN and ResNet, with any number of bins."""
 
     backend: str = setting("sb80", BACKEND)
 
@@ -78,6 +78,7 @@ class ReDimNetConfig(_SpectrogramConfig):
     low_freq: float = setting(20.0, LOW)
     high_freq: float = setting(7600.0, HIGH)
     norm_signal: bool = setting(False, "first make the waveform one of mean 0 and standard deviation 1")
+    pad_right: int = setting(0, "zeros behind every waveform, in samples")
 
 
 @dataclass
@@ -85,6 +86,22 @@ class ReDimNetTFConfig(ReDimNetConfig):
     """ReDimNet's mel spectrogram as TensorFlow computes it."""
 
     backend: str = setting("redim_tf", BACKEND)
+
+
+@dataclass
+class WaveformConfig(FeaturesConfig):
+    """The waveform itself."""
+
+    backend: str = setting("waveform", BACKEND)
+    num_bins: int = setting(1, "fixed: every sample is a frame of one value")
+    frame_length_ms: float = setting(325.0, "fewest milliseconds that the network can embed")
+    frame_shift_ms: float = setting(0.0, "fixed: of no use")
+    window: str = setting("rectangular", "fixed")
+    preemphasis: float = setting(0.0, "fixed")
+    low_freq: float = setting(0.0, "fixed")
+    int16_scale: bool = setting(False, "fixed: samples stay in [-1, 1]")
+    remove_mean: bool = setting(False, "fixed: norm_signal does it")
+    norm_signal: bool = setting(False, "make the waveform one of mean 0 and variance 1")
 
 
 @dataclass

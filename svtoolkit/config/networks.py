@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from svtoolkit.config.setting import REQUIRED, setting
 
@@ -15,6 +16,7 @@ class ModelConfig:
     embedding_dim: int = setting(256, "size of the speaker embedding")
 
 
+POOLING_EPS = "added to the variance in the pooling; 1e-8 in 3D-Speaker's models and any ERes2NetV2, 0 in its CAM++"
 EMBEDDING_LAYERS = "1, or 2 with ReLU and BatchNorm between them (WeSpeaker: two_emb_layer)"
 
 
@@ -32,15 +34,14 @@ class ResNetConfig(ModelConfig):
     name: str = setting("resnet34", "network; choose with model=... (`svt models` lists them)")
     base_width: int | None = setting(None, "channels of the first stage; null: as published (32; resnet10: 16)")
     embedding_layers: int = setting(1, EMBEDDING_LAYERS)
+    pooling_eps: float = setting(1e-7, POOLING_EPS)
 
 
 @dataclass
 class PooledConfig(ModelConfig):
     """A network whose statistics pooling differs from toolkit to toolkit."""
 
-    pooling_eps: float = setting(
-        1e-7, "added to the variance in the pooling; 3D-Speaker's models: 0 (CAM++), 1e-8 (ERes2Net, Res2Net)"
-    )
+    pooling_eps: float = setting(1e-7, POOLING_EPS)
 
 
 @dataclass
@@ -57,8 +58,105 @@ class ERes2NetV2Config(Res2NetConfig):
     pooling_eps: float = setting(1e-8, "added to the variance in the pooling, as in 3D-Speaker")
 
 
+MAP_CHANNELS = "channels of the map that is pooled"
+DROPOUT = "share of values that training leaves out after an activation"
+
+
+@dataclass
+class TitaNetConfig(ModelConfig):
+    """A TitaNet."""
+
+    base_width: int | None = setting(None, "channels of the blocks; null: as published (256, 1024; speakernet: 512)")
+    map_channels: int = setting(3072, MAP_CHANNELS)
+    dropout: float = setting(0.1, DROPOUT)
+
+
+@dataclass
+class SpeakerNetConfig(TitaNetConfig):
+    """A SpeakerNet."""
+
+    map_channels: int = setting(1500, MAP_CHANNELS)
+    dropout: float = setting(0.5, DROPOUT)
+
+
+@dataclass
+class OnnxConfig(ModelConfig):
+    """An ONNX graph, of which a release says all."""
+
+    graph_bytes: int = setting(1, "size of the file")
+    output: str = setting("embs", "name of the embedding among its outputs")
+    bins_first: bool = setting(False, "it takes (batch, bins, frames)")
+
+
+@dataclass
+class TransformersXVectorConfig(ModelConfig):
+    """An x-vector head of transformers, of which a release says all."""
+
+    architecture: str = setting("WavLMForXVector", "class of transformers")
+    config: dict[str, Any] = setting({}, "what its config.json says")
+
+
 @dataclass
 class RepVggConfig(ModelConfig):
     """A RepVGG."""
 
     deployed: bool = setting(False, "true: one convolution for the parallel ones of a block; to embed, not to train")
+
+
+@dataclass
+class SpeechBrainConfig(ModelConfig):
+    """A network of SpeechBrain's."""
+
+    base_width: int | None = setting(
+        None, "channels of the first layers; null: as published (ECAPA-TDNN: 1024, x-vector: 512, ResNet: 128)"
+    )
+
+
+BLOCKS = "of the two-dimensional blocks: basic, excited (weights frequencies too), convnext or convnext_relu"
+GROUPS = "channels of a group of their convolutions; 0: no groups"
+TIME_BLOCK = "of the one-dimensional blocks: conv+att, conv, att or fc"
+CHANNELS = "channels of the stem; a map has as many rows as bins times them"
+REDIMNET_STAGES = [[1, 2, 1, 12], [2, 2, 1, 12], [1, 3, 1, 12], [2, 4, 1, 8], [1, 4, 1, 8], [2, 4, 1, 4]]
+REDIMNET2_STAGES = [[1, 2, 4, 24], [2, 3, 3, 24], [1, 4, 2, 24, 2], [2, 5, 1, 24], [1, 4, 1, 24, 2], [2, 3, 1, 24]]
+
+
+@dataclass
+class ReDimNetSizesConfig(EmbeddingLayersConfig):
+    """A ReDimNet of any size."""
+
+    channels: int = setting(16, CHANNELS)
+    kind: str = setting("convnext", BLOCKS)
+    group_width: int = setting(4, GROUPS)
+    stages: list[Any] = setting(
+        REDIMNET_STAGES,
+        "of each: stride, blocks, expansion, reduction (null: no one-dimensional block)",
+    )
+    time_block: str = setting("conv+att", TIME_BLOCK)
+    out_channels: int | None = setting(None, "rows that a convolution leaves for the pooling; null: all")
+    global_context: bool = setting(True, "the attention of the pooling sees the whole utterance")
+    pooled_norm: bool = setting(False, "BatchNorm between pooling and embedding, as in IDRnD's code")
+    embedding_norm: bool = setting(False, "BatchNorm of the embedding (IDRnD: emb_bn)")
+
+
+@dataclass
+class ReDimNet2SizesConfig(ModelConfig):
+    """A ReDimNet2 of any size."""
+
+    channels: int = setting(24, CHANNELS)
+    kind: str = setting("basic", BLOCKS)
+    group_width: int = setting(1, GROUPS)
+    stages: list[Any] = setting(
+        REDIMNET2_STAGES,
+        "of each: stride, blocks, expansion, reduction, stride of time, kernels of convnext over (frequency, time)",
+    )
+    time_block: str = setting("conv+att", TIME_BLOCK)
+    out_channels: int | None = setting(None, "channels that a convolution leaves for the pooling; null: all")
+    pool_map: bool = setting(False, "bins remain in that convolution (Palabra AI: return_2d_output)")
+    grouped_strides: bool = setting(True, "stages begin with a grouped convolution (compress_tconvs)")
+    dual_maps: bool = setting(False, "stages give their map before the one-dimensional block, too (dual_agg)")
+    map_norm: bool = setting(False, "GroupNorm of every map that is mixed (agg_gnorm)")
+    frequency_embedding: bool = setting(False, "stages begin with a vector of every bin (use_freq_pos_enc)")
+    global_context: bool = setting(True, "the attention of the pooling sees the whole utterance")
+    embedding_norm: bool = setting(False, "BatchNorm of the embedding (emb_bn)")
+    pad_frames: int = setting(0, "frames of zeros behind those of an utterance")
+    skip_frames: int = setting(0, "frames at the beginning that are not pooled (before_pool_offset)")

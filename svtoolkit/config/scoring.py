@@ -7,12 +7,20 @@ from dataclasses import dataclass
 from svtoolkit.config.data import CHANNEL, RESAMPLE, ROOT
 from svtoolkit.config.setting import REQUIRED, setting
 
+FRONT_END = (
+    "features of a release that does not say them, as features=... of svt train: fbank80 (WeSpeaker's), kaldi_3d "
+    "(3D-Speaker's), ...; null: what it says"
+)
+
 
 @dataclass
 class EmbedConfig:
     """`svt embed`: embeddings of whole utterances as Kaldi ark/scp."""
 
-    model: str = setting(REQUIRED, "released model, ours or another toolkit's (docs/released_models.md)")
+    model: str = setting(
+        REQUIRED, "released model, ours or another toolkit's, or hf://org/name (docs/released_models.md)"
+    )
+    front_end: str | None = setting(None, FRONT_END)
     data: str = setting(REQUIRED, "Kaldi data directory")
     out: str = setting(
         REQUIRED, "writes <out>.ark, <out>.scp and, with settings and failures, <out>.yaml; resumed from <out>.parts"
@@ -120,17 +128,21 @@ class ReportConfig:
     seed: int = setting(0, "of the bootstrap's random numbers")
     out: str = setting(REQUIRED, "folder of the report")
     exp_dir: str | None = setting(None, "run whose learning curves, training data and configuration are shown")
-    model: str | None = setting(None, "released model whose facts are shown; null: that of the embeddings")
+    model: str | None = setting(
+        None, "released model, or hf://org/name, whose facts are shown; null: that of the embeddings"
+    )
+    front_end: str | None = setting(None, FRONT_END)
 
 
 @dataclass
 class VerifyConfig:
     """`svt verify`: score and decision; exit status 0 same speaker, 2 different speakers, 3 no threshold, 1 error."""
 
-    model: str = setting(REQUIRED, "released model")
+    model: str = setting(REQUIRED, "released model, or hf://org/name")
     enrol: list[str] = setting([], "audio file of a known speaker; of several the embeddings are averaged")
     test: str | None = setting(None, "audio file to compare with")
     pairs: str | None = setting(None, "file of lines `enrol test`, in place of both; exit status 0: all were compared")
+    front_end: str | None = setting(None, FRONT_END)
     device: str = setting("auto", "auto (cuda where there is one), cpu, cuda or mps (a Mac's GPU)")
     threshold: float | None = setting(None, "decision threshold on the cosine; null: the one stored in the model")
     min_voice: float = setting(0.3, "seconds of voice that every file must have; 0: not checked")
@@ -143,10 +155,13 @@ class VerifyConfig:
 class CalibrateConfig:
     """`svt calibrate`: a threshold from recordings of one's own speakers, stored in the released model."""
 
-    model: str = setting(REQUIRED, "released model that gets the threshold")
+    model: str = setting(REQUIRED, "released model that gets the threshold; with store=false hf://org/name, too")
     data: str = setting(REQUIRED, "Kaldi data directory of 5 speakers or more, each with 2 recordings or more")
     fa_rate: float = setting(0.01, "share of pairs of different speakers that may be accepted")
-    store: bool = setting(True, "write the threshold into the model; false: say it only")
+    store: bool = setting(
+        True, "write the threshold into the model, one of ours; false: say it only, of another toolkit's, too"
+    )
+    front_end: str | None = setting(None, FRONT_END)
     root: str | None = setting(None, ROOT)
     channel: int | None = setting(None, CHANNEL)
     resample: bool = setting(False, RESAMPLE)

@@ -242,7 +242,13 @@ class TrainConfig:
     exp_dir: str = setting(REQUIRED, "folder of this run: config.yaml, checkpoints/, logs/")
     seed: int = setting(42, "same seed and data: same numbers, whatever the number of workers")
     resume: str = setting("auto", "auto: resume the run that stopped in exp_dir; never: refuse an exp_dir with a run")
-    init_from: str | None = setting(None, "first weights: a released model, or the exp_dir of a run; null: random ones")
+    init_from: str | None = setting(
+        None, "first weights: a released model, hf://org/name, or the exp_dir of a run; null: random ones"
+    )
+    front_end: str | None = setting(
+        None,
+        "with init_from: features of a release that does not say them, such as fbank80 or kaldi_3d; null: what it says",
+    )
     init_head: str = setting(
         "new", "with init_from: new; keep: the head of that run; original_speakers: its classes of speed 1"
     )

@@ -54,7 +54,7 @@ class FilterBankOptions:
 
     def __post_init__(self) -> None:
         if self.window not in _WINDOWS:
-            raise ValueError(f"features.window is {self.window!r}, expected one of {', '.join(_WINDOWS)}")
+            raise ValueError(f"features.window is {self.window!r:.80}, expected one of {', '.join(_WINDOWS)}")
         if self.num_bins < 4:
             raise ValueError(f"features.num_bins is {self.num_bins}, expected 4 filters or more")
         if not 0.0 <= self.preemphasis <= 1.0:

@@ -121,6 +121,9 @@ wespeaker/frontend/tfmel.py too; Resemblyzer 0.1.4 audio.py with librosa of 0.10
 class SpectrogramOptions:
     """Sizes of a block; its frames reach beyond the ends of the waveform.
 
+    Attributes:
+        pad_right: zeros behind every waveform, before anything else is done with it.
+
     Raises:
         ValueError: filters so narrow that one of them covers no point of the spectrum, a band that is none.
     """
@@ -134,14 +137,22 @@ class SpectrogramOptions:
     low_freq: float
     high_freq: float
     norm_signal: bool
+    pad_right: int = 0
 
     snip_edges = False
 
     def __post_init__(self) -> None:
         if self.block not in BLOCKS:
             raise ValueError(f"there is no spectrogram {self.block!r}, expected one of {', '.join(BLOCKS)}")
+        if not 2 <= self.window_samples <= BLOCKS[self.block].fft_samples:
+            raise ValueError(
+                f"features.frame_length_ms is {self.frame_length_ms:g}, expected a window of 2 to "
+                f"{BLOCKS[self.block].fft_samples} samples at {self.sample_rate} Hz"
+            )
         if self.num_bins < 4:
             raise ValueError(f"features.num_bins is {self.num_bins}, expected 4 filters or more")
+        if self.pad_right < 0:
+            raise ValueError(f"features.pad_right is {self.pad_right}, expected 0 samples or more")
         if not 0.0 <= self.preemphasis <= 1.0:
             raise ValueError(f"features.preemphasis is {self.preemphasis}, expected a factor from 0 to 1")
         if not 0.0 <= self.low_freq < self.upper_edge <= self.sample_rate / 2:
@@ -176,7 +187,8 @@ class SpectrogramOptions:
 
     def num_frames(self, samples: int) -> int:
         """Frames of so many samples; 0 if they fill no window."""
-        if samples < self.window_samples:
+        samples += self.pad_right
+        if samples < max(self.window_samples, self.pad_right + 1):
             return 0
         room = 1 + (samples + 2 * self.padding - self.window_samples) // self.shift_samples
         return room - BLOCKS[self.block].drops_last
@@ -190,7 +202,8 @@ class SpectrogramOptions:
         if frames < 1:
             raise ValueError(f"{frames} frames have no length in samples, expected 1 frame or more")
         shifts = frames - 1 + BLOCKS[self.block].drops_last
-        return max(self.window_samples, shifts * self.shift_samples + self.window_samples - 2 * self.padding)
+        samples = max(self.window_samples, shifts * self.shift_samples + self.window_samples - 2 * self.padding)
+        return max(1, samples - self.pad_right)
 
 
 def filter_table(options: SpectrogramOptions) -> np.ndarray:
@@ -224,6 +237,7 @@ class Spectrogram(nn.Module):
         """float32 (batch, samples) in [-1, 1], a window or longer -> float32 (batch, frames, bins)."""
         options, around = self.options, self.options.padding
         num_frames = options.num_frames(waveforms.shape[1])
+        waveforms = functional.pad(waveforms, (0, options.pad_right))
         if options.norm_signal:
             deviation = waveforms.std(1, keepdim=True, correction=0) + self.block.signal_floor
             waveforms = (waveforms - waveforms.mean(1, keepdim=True)) / deviation

@@ -174,7 +174,7 @@ class CamPlusPlus(PooledNetwork):
         self.pooling = StatisticsPooling(pooling_eps)
         self.embedding = UnbiasedEmbedding(2 * channels, embedding_dim)
         for module in self.modules():
-            if isinstance(module, nn.Conv1d):
+            if isinstance(module, nn.Conv1d) and not module.weight.is_meta:  # there torch imports its compiler for it
                 nn.init.kaiming_normal_(module.weight)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)

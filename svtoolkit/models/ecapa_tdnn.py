@@ -56,7 +56,10 @@ class Res2Unit(nn.Module):
 
 
 class SqueezeExcitation(nn.Module):
-    """Channels weighted by what their means over time say (Hu et al., CVPR 2018); the shape stays."""
+    """Channels weighted by what their means say, over time and bins where there are any (Hu et al., CVPR 2018).
+
+    (batch, channels, ..., frames) -> the same.
+    """
 
     def __init__(self, channels: int, hidden: int = 128) -> None:
         super().__init__()
@@ -64,8 +67,8 @@ class SqueezeExcitation(nn.Module):
         self.linear2 = nn.Linear(hidden, channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        weights = torch.sigmoid(self.linear2(F.relu(self.linear1(x.mean(-1)))))
-        return x * weights.unsqueeze(-1)
+        weights = torch.sigmoid(self.linear2(F.relu(self.linear1(x.flatten(2).mean(-1)))))
+        return x * weights.unflatten(1, (-1, *[1] * (x.dim() - 2)))
 
 
 class SERes2Block(nn.Sequential):

@@ -16,6 +16,7 @@ from svtoolkit.config.front_ends import (
     Resemblyzer40Config,
     SpeechBrain24Config,
     SpeechBrain80Config,
+    WaveformConfig,
 )
 from svtoolkit.config.limits import explain_excess
 from svtoolkit.errors import UserError
@@ -34,7 +35,7 @@ def _spectrogram(block: str, settings: type[FeaturesConfig], help: str, *, free:
     return Row(SPECTROGRAM, settings, {**fixed, "block": block}, help)
 
 
-_BAND = ("num_bins", "preemphasis", "low_freq", "high_freq", "norm_signal")
+_FREE = ("num_bins", "frame_shift_ms", "preemphasis", "low_freq", "high_freq", "norm_signal", "pad_right")
 
 FRONT_ENDS = Registry(
     "front end",
@@ -48,17 +49,34 @@ FRONT_ENDS = Registry(
             {"backend": "torch", "window": "povey", "int16_scale": False},
             "3D-Speaker's and ModelScope's: povey window, samples in [-1, 1]",
         ),
-        "sb80": _spectrogram("speechbrain", SpeechBrain80Config, "SpeechBrain's ECAPA-TDNN and ResNet"),
+        "sb80": _spectrogram(
+            "speechbrain", SpeechBrain80Config, "SpeechBrain's ECAPA-TDNN and ResNet", free=("num_bins",)
+        ),
         "sb24": _spectrogram("speechbrain", SpeechBrain24Config, "SpeechBrain's x-vector"),
-        "nemo80": _spectrogram("nemo", Nemo80Config, "NeMo's TitaNet"),
+        "nemo80": _spectrogram(
+            "nemo",
+            Nemo80Config,
+            "NeMo's TitaNet; SpeakerNet has 64 bins of 20 ms",
+            free=("num_bins", "frame_length_ms"),
+        ),
         "clova": _spectrogram(
             "clova", ClovaConfig, "clovaai/voxceleb_trainer: 40 bins (lite), 64 (V2)", free=("num_bins",)
         ),
-        "redim_pt": _spectrogram("redimnet", ReDimNetConfig, "ReDimNet with feat_type pt", free=_BAND),
+        "redim_pt": _spectrogram("redimnet", ReDimNetConfig, "ReDimNet with feat_type pt", free=_FREE),
         "redim_tf": _spectrogram(
-            "tensorflow", ReDimNetTFConfig, "ReDimNet with feat_type tf, and WeSpeaker's tfmel", free=_BAND
+            "tensorflow", ReDimNetTFConfig, "ReDimNet with feat_type tf, and WeSpeaker's tfmel", free=_FREE
         ),
         "res40": _spectrogram("resemblyzer", Resemblyzer40Config, "Resemblyzer's mel energies, no logarithm"),
+        "waveform": Row(
+            "svtoolkit.features.waveform:build_waveform",
+            WaveformConfig,
+            {
+                key: value
+                for key, value in defaults(WaveformConfig).items()
+                if key not in ("backend", "sample_rate", "frame_length_ms", "norm_signal")
+            },
+            "the waveform itself, for the x-vector heads of transformers",
+        ),
     },
     FeaturesConfig,
 )
@@ -68,6 +86,9 @@ arguments, by keyword, raises ValueError or ImportError where they make no front
 
 BACKENDS = frozenset({"torch", "torchaudio"})
 """Names that say how the filter bank is computed, not what it is."""
+
+RELEASED_FRONT_ENDS = frozenset({"waveform"})
+"""Names that belong to networks which are not trained here."""
 
 KALDI = BACKENDS | {"kaldi_3d"}
 """Names that make the same features of the same other settings."""
@@ -83,7 +104,7 @@ def features_config(values: Mapping[str, Any]) -> FeaturesConfig:
     check_settings("features", settings, values)
     for key, value in values.items():
         if problem := explain_excess(f"features.{key}", value):
-            raise UserError(f"features: {key} is {value!r}, {problem}")
+            raise UserError(f"features: {key} is {value!r:.80}, {problem}")
     built: FeaturesConfig = settings(**values)
     return built
 
@@ -100,8 +121,8 @@ def front_end_of(config: FeaturesConfig) -> FrontEnd:
     for key, value in settings.items():
         if key in row.arguments and value != row.arguments[key]:
             raise UserError(
-                f"features.{key} is {value!r}, but the front end {name} fixes it to {row.arguments[key]!r}; leave it "
-                f"out: the option {name} of the group features sets it"
+                f"features.{key} is {value!r:.80}, but the front end {name} fixes it to {row.arguments[key]!r}; leave "
+                f"it out: the option {name} of the group features sets it"
             )
     try:
         front_end: FrontEnd = FRONT_ENDS.load(name)(**{**settings, **row.arguments})

@@ -22,16 +22,18 @@ class StatisticsPooling(nn.Module):
 
     Args:
         eps: what is added to the variance under the root. Where it is 0, a channel that does not vary has no gradient.
+        after_root: what is added to the deviation itself, as in SpeechBrain.
 
     Raises:
         ValueError: ``eps`` below 0.
     """
 
-    def __init__(self, eps: float = 1e-7) -> None:
+    def __init__(self, eps: float = 1e-7, *, after_root: float = 0.0) -> None:
         super().__init__()
         if eps < 0:
             raise ValueError(f"pooling_eps is {eps}, expected 0 or more")
         self.eps = eps
+        self.after_root = after_root
 
     def forward(self, feature_map: Tensor) -> Tensor:
         """(batch, channels, bins, frames) -> (batch, 2 * channels * bins), float32 or float64; bins may be missing."""
@@ -39,9 +41,10 @@ class StatisticsPooling(nn.Module):
         correction = 1 if rows.shape[-1] > 1 else 0
         if self.eps == 0:
             deviation, mean = torch.std_mean(rows, dim=-1, correction=correction)
-            return torch.cat([mean, deviation], dim=1)
-        variance, mean = torch.var_mean(rows, dim=-1, correction=correction)
-        return torch.cat([mean, torch.sqrt(variance + self.eps)], dim=1)
+        else:
+            variance, mean = torch.var_mean(rows, dim=-1, correction=correction)
+            deviation = torch.sqrt(variance + self.eps)
+        return torch.cat([mean, deviation + self.after_root if self.after_root else deviation], dim=1)
 
 
 def weighted_statistics(rows: Tensor, logits: Tensor, least: float) -> Tensor:
@@ -51,6 +54,15 @@ def weighted_statistics(rows: Tensor, logits: Tensor, least: float) -> Tensor:
     mean = (weights * rows).sum(-1)
     variance = (weights * rows.square()).sum(-1) - mean.square()
     return torch.cat([mean, torch.sqrt(variance.clamp(min=least))], dim=1)
+
+
+def seen_with_context(layer: nn.Conv1d, rows: Tensor, context: Tensor) -> Tensor:
+    """What a layer makes of every frame beside the statistics of the utterance, which are computed with but once.
+
+    (batch, channels, frames) and (batch, 2 * channels) -> (batch, out, frames).
+    """
+    of_frames, of_context = layer.weight.split([rows.shape[1], context.shape[1]], dim=1)
+    return F.conv1d(rows, of_frames) + F.conv1d(context.unsqueeze(-1), of_context, layer.bias)
 
 
 class AttentivePooling(nn.Module):
@@ -79,12 +91,40 @@ class AttentivePooling(nn.Module):
         return weighted_statistics(rows, self.linear2(torch.tanh(self._hidden(rows))), self.eps)
 
     def _hidden(self, rows: Tensor) -> Tensor:
-        """The context is the same in every frame, and so is what the layer makes of it: that is computed once."""
         if not self.global_context:
             return self.linear1(rows)
-        of_frames, of_context = self.linear1.weight.split([rows.shape[1], 2 * rows.shape[1]], dim=1)
-        context = StatisticsPooling(self.eps)(rows).unsqueeze(-1)
-        return F.conv1d(rows, of_frames) + F.conv1d(context, of_context, self.linear1.bias)
+        return seen_with_context(self.linear1, rows, StatisticsPooling(self.eps)(rows))
+
+
+class ContextAttentivePooling(nn.Module):
+    """As ``AttentivePooling`` with the context, with ReLU and BatchNorm before its tanh.
+
+    The pooling of ECAPA-TDNN in SpeechBrain and 3D-Speaker: variances are means of squared deviations, those of the
+    context too, and at least 1e-12.
+
+    Args:
+        channels: of the map.
+        hidden: of the layer between map and weights.
+    """
+
+    eps = 1e-12
+
+    def __init__(self, channels: int, hidden: int = 128) -> None:
+        super().__init__()
+        self.linear1 = nn.Conv1d(3 * channels, hidden, 1)
+        self.bn = nn.BatchNorm1d(hidden)
+        self.linear2 = nn.Conv1d(hidden, channels, 1)
+
+    def forward(self, feature_map: Tensor) -> Tensor:
+        """(batch, channels, frames) -> (batch, 2 * channels), float32 or float64."""
+        rows = rows_of(feature_map)
+        variance, mean = torch.var_mean(rows, dim=-1, correction=0)
+        context = torch.cat([mean, torch.sqrt(variance.clamp(min=self.eps))], dim=1)
+        hidden = torch.tanh(self.bn(F.relu(seen_with_context(self.linear1, rows, context))))
+        weights = torch.softmax(self.linear2(hidden).to(rows.dtype), dim=-1)
+        mean = (weights * rows).sum(-1)
+        variance = (weights * (rows - mean.unsqueeze(-1)).square()).sum(-1)
+        return torch.cat([mean, torch.sqrt(variance.clamp(min=self.eps))], dim=1)
 
 
 class NormalisedAttentivePooling(nn.Module):
@@ -118,11 +158,12 @@ class StretchedStatistics:
     of mps, which has none, on the CPU.
 
     Args:
-        eps: of the ``StatisticsPooling``.
+        eps, after_root: of the ``StatisticsPooling``.
     """
 
-    def __init__(self, eps: float = 1e-7) -> None:
+    def __init__(self, eps: float = 1e-7, after_root: float = 0.0) -> None:
         self.eps = eps
+        self.after_root = after_root
         self.frames = 0
         self.device = torch.device("cpu")
         self.mean = torch.zeros(())
@@ -144,4 +185,5 @@ class StretchedStatistics:
     def pooled(self) -> Tensor:
         """(batch, 2 * channels * bins), float32."""
         variance = self.squares / max(1, self.frames - 1)
-        return torch.cat([self.mean, torch.sqrt(variance + self.eps)], dim=1).float().to(self.device)
+        deviation = torch.sqrt(variance + self.eps) + self.after_root
+        return torch.cat([self.mean, deviation], dim=1).float().to(self.device)

@@ -1,15 +1,15 @@
-"""ReDimNet and ReDimNet2: maps that keep their volume while they change between two dimensions and one."""
+"""ReDimNet: maps that keep their volume while they change between two dimensions and one."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from svtoolkit.errors import UserError
+from svtoolkit.config.networks import REDIMNET_STAGES
 from svtoolkit.models.blocks import VectorNorm, embedding_of
 from svtoolkit.models.pooling import AttentivePooling
 from svtoolkit.models.redimnet_blocks import (
@@ -17,12 +17,19 @@ from svtoolkit.models.redimnet_blocks import (
     ConvNextBlock,
     GroupedBasicBlock,
     Mixing,
-    TimeContext,
     ToRows,
+    groups_of,
     to_map,
 )
+from svtoolkit.models.redimnet_time import TimeContext
 from svtoolkit.models.speaker_network import PooledNetwork
 from svtoolkit.reversible import Chain
+
+KINDS = ("convnext", "convnext_relu", "basic", "excited")
+"""Of the two-dimensional blocks; excited ones weight frequencies too."""
+
+MOST_STAGES, MOST_BLOCKS, MOST_CHANNELS, LARGEST_FACTOR, MOST_KERNELS = 8, 50, 4096, 64, 8
+"""No published network comes near; a description with more is refused before anything is built."""
 
 
 class Stage(NamedTuple):
@@ -34,6 +41,7 @@ class Stage(NamedTuple):
         expansion: channels of these blocks, in channels of the map.
         reduction: the one-dimensional block works on the rows of the map divided by it; None: there is no such block.
         time_stride: by which time becomes shorter, in this stage and all that follow.
+        kernels: of the convolutions beside each other in a ConvNeXt block, over (frequency, time).
     """
 
     stride: int
@@ -41,20 +49,76 @@ class Stage(NamedTuple):
     expansion: float
     reduction: int | None
     time_stride: int = 1
+    kernels: Sequence[tuple[int, int]] = ((3, 3),)
 
 
-class _Dimensions(PooledNetwork):
+def read_stages(given: Sequence[Sequence[Any]], values: int) -> list[Stage]:
+    """The stages of a network from so many values each, or fewer.
+
+    Raises:
+        ValueError: too many, too few, of another type or beyond any network that was published.
+    """
+    if not 1 <= len(given) <= MOST_STAGES:
+        raise ValueError(f"stages has {len(given)} items, expected 1 to {MOST_STAGES}")
+    for index, stage in enumerate(given):
+        if not (isinstance(stage, Sequence) and not isinstance(stage, str) and 4 <= len(stage) <= values):
+            raise ValueError(f"stages[{index}] is {stage!r:.80}, expected a list: {', '.join(Stage._fields[:values])}")
+        _check(index, Stage(*stage))
+    return [Stage(*stage) for stage in given]
+
+
+def _check(index: int, stage: Stage) -> None:
+    kernels = stage.kernels
+    factor, pairs = f"a whole number from 1 to {LARGEST_FACTOR}", f"pairs of whole numbers from 1 to {LARGEST_FACTOR}"
+    good = {
+        "stride": (_whole(stage.stride), factor),
+        "blocks": (_whole(stage.blocks, 0, MOST_BLOCKS), f"a whole number from 0 to {MOST_BLOCKS}"),
+        "expansion": (
+            type(stage.expansion) in (int, float) and 0 < stage.expansion <= LARGEST_FACTOR,
+            f"a number above 0, at most {LARGEST_FACTOR}",
+        ),
+        "reduction": (stage.reduction is None or _whole(stage.reduction, 1, 1 << 20), "a whole number above 0 or null"),
+        "time_stride": (_whole(stage.time_stride), factor),
+        "kernels": (
+            isinstance(kernels, Sequence)
+            and 1 <= len(kernels) <= MOST_KERNELS
+            and all(isinstance(size, Sequence) and len(size) == 2 and all(map(_whole, size)) for size in kernels),
+            pairs,
+        ),
+    }
+    for name, (fits, expected) in good.items():
+        if not fits:
+            raise ValueError(f"stages[{index}] has the {name} {getattr(stage, name)!r:.80}, expected {expected}")
+
+
+def _whole(value: Any, least: int = 1, most: int = LARGEST_FACTOR) -> bool:
+    return type(value) is int and least <= value <= most
+
+
+class Dimensions(PooledNetwork):
     """What both generations have in common: a stem, stages that each see a mixture of all maps before, and its map.
 
     All maps are (batch, rows, frames), where rows are bins times channels; a stage makes (channels, bins) of them for
-    its convolutions. Where the strides do not divide the bins, bins of 0 are put at the upper end: the mean of
-    features whose mean was removed.
+    its convolutions, and one map or several. Where the strides do not divide the bins, bins of 0 are put at the upper
+    end: the mean of features whose mean was removed.
+
+    Raises:
+        ValueError: channels, strides or ``out_channels`` that no network has.
     """
 
-    def __init__(self, num_bins: int, embedding_dim: int, channels: int, stages: Sequence[Stage]) -> None:
+    def __init__(
+        self, num_bins: int, embedding_dim: int, channels: int, stages: Sequence[Stage], out_channels: int | None
+    ) -> None:
         super().__init__()
+        factor = math.prod(stage.stride for stage in stages)
+        if not 1 <= channels <= MOST_CHANNELS or channels * factor > 16 * MOST_CHANNELS:
+            raise ValueError(f"channels is {channels} before strides of {factor}, expected 1 to {MOST_CHANNELS}")
+        if (steps := math.prod(stage.time_stride for stage in stages)) > LARGEST_FACTOR:
+            raise ValueError(f"stages shorten time by {steps}, expected {LARGEST_FACTOR} or less")
+        if out_channels is not None and out_channels < 1:
+            raise ValueError(f"out_channels is {out_channels}, expected a number above 0 or null")
         self.embedding_dim = embedding_dim
-        self.padding = -num_bins % math.prod(stage.stride for stage in stages)
+        self.padding = -num_bins % factor
         self.bins = num_bins + self.padding
         self.rows = self.bins * channels
         self.channels = [channels * math.prod(stage.stride for stage in stages[:index]) for index in range(len(stages))]
@@ -62,22 +126,39 @@ class _Dimensions(PooledNetwork):
 
     def feature_map(self, frames: Tensor) -> Tensor:
         """(batch, frames, bins) -> (batch, rows, frames)."""
-        maps = [self.stem(F.pad(frames, (0, self.padding)).transpose(1, 2).unsqueeze(1))]
+        maps = [self.first_map(F.pad(frames, (0, self.padding)).transpose(1, 2).unsqueeze(1))]
         for channels, mixing, stage in zip(self.channels, self.mixings, self.stages, strict=False):
-            maps.append(stage(to_map(mixing(maps), channels)))
+            made = stage(to_map(mixing(maps), channels))
+            maps += made if isinstance(made, list) else [made]
         return self.mixings[-1](maps)
+
+    def first_map(self, frames: Tensor) -> Tensor:
+        """(batch, 1, bins, frames) -> (batch, rows, frames)."""
+        return self.stem(frames)
 
     mixings: nn.ModuleList
     stages: nn.ModuleList
 
-    def _blocks(self, kind: str, channels: int, bins: int, group_width: int, count: int) -> list[nn.Module]:
-        """Two-dimensional blocks; ``kind``: convnext, basic, or excited, which weights frequencies too."""
-        if kind == "convnext":
-            return [ConvNextBlock(channels, (3, 3), group_width) for _ in range(count)]
-        return [GroupedBasicBlock(channels, bins, group_width, excited=kind == "excited") for _ in range(count)]
+    def _blocks(self, kind: str, channels: int, bins: int, group_width: int, stage: Stage) -> list[nn.Module]:
+        """Two-dimensional blocks; ``kind``: one of ``KINDS``."""
+        if kind not in KINDS:
+            raise ValueError(f"kind is {kind!r}, expected one of {', '.join(KINDS)}")
+        if kind.startswith("convnext"):
+            rectified = kind == "convnext_relu"
+            sizes = [(high, wide) for high, wide in stage.kernels]
+            return [ConvNextBlock(channels, sizes, group_width, rectified=rectified) for _ in range(stage.blocks)]
+        excited = kind == "excited"
+        return [GroupedBasicBlock(channels, bins, group_width, excited=excited) for _ in range(stage.blocks)]
+
+    def _wide(self, channels: int, stage: Stage) -> int:
+        """Channels of the blocks of a stage, of those of its map."""
+        wide = int(channels * stage.expansion)
+        if not wide:
+            raise ValueError(f"an expansion of {stage.expansion} leaves none of {channels} channels")
+        return wide
 
 
-class ReDimNet(_Dimensions):
+class ReDimNet(Dimensions):
     """ReDimNet (Yakovlev et al., Interspeech 2024, arXiv:2407.18223), with the names of WeSpeaker's port.
 
     Its attention looks at all frames, so that long recordings cannot be embedded in stretches.
@@ -85,10 +166,18 @@ class ReDimNet(_Dimensions):
     Args:
         num_bins, embedding_dim: as for ``build_model``.
         channels: of the stem; a map has as many rows as bins times them.
-        kind: of the two-dimensional blocks: convnext, basic or excited.
-        group_width: channels of a group of their convolutions; a remainder of the map's is shared out.
+        kind: of the two-dimensional blocks: convnext, convnext_relu, basic or excited.
+        group_width: channels of a group of their convolutions; a remainder of the map's is shared out. 0: no groups.
         stages: stride, blocks, expansion and reduction of each, as in ``Stage``.
         embedding_layers: after the pooling, 1 or 2.
+        time_block: of the one-dimensional blocks: conv+att, conv, att or fc.
+        out_channels: rows that a convolution leaves of the last map; None: it is pooled as it is.
+        global_context: whether the attention of the pooling sees the whole utterance.
+        pooled_norm: BatchNorm between pooling and embedding, as in IDRnD's code.
+        embedding_norm: BatchNorm of the embedding.
+
+    Raises:
+        ValueError: a size or a name that makes no network.
     """
 
     def __init__(
@@ -96,26 +185,31 @@ class ReDimNet(_Dimensions):
         *,
         num_bins: int,
         embedding_dim: int,
-        channels: int,
-        kind: str,
-        group_width: int,
-        stages: Sequence[tuple[int, int, int, int | None]],
+        channels: int = 16,
+        kind: str = "convnext",
+        group_width: int = 4,
+        stages: Sequence[Sequence[Any]] = REDIMNET_STAGES,
         embedding_layers: int = 1,
+        time_block: str = "conv+att",
+        out_channels: int | None = None,
+        global_context: bool = True,
+        pooled_norm: bool = False,
+        embedding_norm: bool = False,
     ) -> None:
-        setup = [Stage(*stage) for stage in stages]
-        super().__init__(num_bins, embedding_dim, channels, setup)
+        setup = read_stages(stages, 4)
+        super().__init__(num_bins, embedding_dim, channels, setup, out_channels)
         counts = range(1, len(setup) + 2)
         self.mixings = nn.ModuleList(Mixing(count, self.rows if count > 1 else 1) for count in counts)
         self.stages, bins = nn.ModuleList(), self.bins
         for given, stage in zip(self.channels, setup, strict=True):
             width, bins = given * stage.stride, bins // stage.stride
-            wide = int(width * stage.expansion)
+            wide = self._wide(width, stage)
             layers: list[nn.Module] = [nn.Conv2d(given, wide, (stage.stride, 1), stride=(stage.stride, 1))]
-            layers += self._blocks(kind, wide, bins, group_width, stage.blocks)
-            if wide != width:
+            layers += self._blocks(kind, wide, bins, group_width, stage)
+            if stage.expansion != 1:
                 layers.append(
                     nn.Sequential(
-                        nn.Conv2d(wide, width, 3, padding=1, groups=width // group_width),
+                        nn.Conv2d(wide, width, 3, padding=1, groups=groups_of(width, group_width)),
                         nn.BatchNorm2d(width, eps=1e-6),
                         nn.GELU(),
                         nn.Conv2d(width, width, 1),
@@ -123,105 +217,28 @@ class ReDimNet(_Dimensions):
                 )
             layers.append(ToRows())
             if stage.reduction is not None:
-                layers.append(TimeContext(self.rows, stage.reduction))
+                layers.append(TimeContext(self.rows, stage.reduction, time_block))
             self.stages.append(Chain(*layers))
-        self.pooling = AttentivePooling(self.rows, global_context=True)
-        self.embedding = embedding_of(2 * self.rows, embedding_dim, embedding_layers)
-
-
-class TimeUpsampling(nn.Module):
-    """Every frame so many times: (batch, rows, frames) -> (batch, rows, frames * factor)."""
-
-    def __init__(self, factor: int) -> None:
-        super().__init__()
-        self.factor = factor
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.repeat_interleave(self.factor, dim=-1) if self.factor > 1 else x
-
-
-class MapHead(nn.Module):
-    """1x1 convolution of a map that comes as rows: (batch, bins * channels, frames) -> (batch, out, bins, frames)."""
-
-    def __init__(self, channels: int, out_channels: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(channels, out_channels, 1)
-
-    def forward(self, rows: Tensor) -> Tensor:
-        return self.conv(to_map(rows, self.conv.in_channels))
-
-
-class RowHead(nn.Module):
-    """1x1 convolution of rows: (batch, rows, frames) -> (batch, out, frames)."""
-
-    def __init__(self, rows: int, out_channels: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv1d(rows, out_channels, 1)
-
-    def forward(self, rows: Tensor) -> Tensor:
-        return self.conv(rows)
-
-
-class ReDimNet2(_Dimensions):
-    """ReDimNet2 (Palabra AI, 2026), with the names of WeSpeaker's port: ReDimNet whose stages shorten time, too.
-
-    Time is brought back to its length at the end of each stage; frames at the end that fill no stride are left out. Its
-    attention looks at all frames, so that long recordings cannot be embedded in stretches.
-
-    Args:
-        num_bins, embedding_dim: as for ``build_model``.
-        channels: of the stem; a map has as many rows as bins times them.
-        stages: stride, blocks, expansion, reduction and time stride of each, as in ``Stage``.
-        out_channels: what the map is reduced to before the pooling; None: it is pooled as it is.
-        pool_map: whether bins remain in that reduction.
-    """
-
-    def __init__(
-        self,
-        *,
-        num_bins: int,
-        embedding_dim: int,
-        channels: int,
-        stages: Sequence[tuple[int, int, float, int, int]],
-        out_channels: int | None = None,
-        pool_map: bool = False,
-    ) -> None:
-        setup = [Stage(*stage) for stage in stages]
-        super().__init__(num_bins, embedding_dim, channels, setup)
-        self.mixings = nn.ModuleList(Mixing(count, self.rows) for count in range(1, len(setup) + 2))
-        self.stages, bins, self.time_stride = nn.ModuleList(), self.bins, 1
-        for given, stage in zip(self.channels, setup, strict=True):
-            self.time_stride *= stage.time_stride
-            width, bins = given * stage.stride, bins // stage.stride
-            strided = int(width * stage.expansion)
-            step = (stage.stride, self.time_stride)
-            layers: list[nn.Module] = [nn.Conv2d(given, strided, step, stride=step, groups=math.gcd(given, strided))]
-            layers += self._blocks("basic", strided, bins, 1, stage.blocks)
-            if strided != width:
-                layers.append(nn.Sequential(nn.Conv2d(strided, width, 1), nn.BatchNorm2d(width, eps=1e-6)))
-            layers.append(ToRows())
-            if stage.reduction is not None:
-                layers.append(TimeContext(self.rows, stage.reduction))
-            self.stages.append(Chain(*layers, TimeUpsampling(self.time_stride)))
         self.head: nn.Module = nn.Identity()
-        pooled = self.rows
         if out_channels is not None:
-            width = self.channels[-1] * setup[-1].stride
-            self.head = MapHead(width, out_channels) if pool_map else RowHead(self.rows, out_channels)
-            pooled = out_channels * (bins if pool_map else 1)
-        self.pooling = AttentivePooling(pooled, global_context=True)
-        self.embedding = nn.Sequential(VectorNorm(2 * pooled), nn.Linear(2 * pooled, embedding_dim))
+            self.head = nn.Sequential(nn.Conv1d(self.rows, out_channels, 1), nn.BatchNorm1d(out_channels))
+        pooled = self.rows if out_channels is None else out_channels
+        self.pooling = AttentivePooling(pooled, global_context=global_context)
+        self.embedding = _embedding(2 * pooled, embedding_dim, embedding_layers, pooled_norm, embedding_norm)
 
     def feature_map(self, frames: Tensor) -> Tensor:
-        """(batch, frames, bins) -> (batch, rows, frames) or (batch, channels, bins, frames).
+        """(batch, frames, bins) -> (batch, rows or out_channels, frames)."""
+        return self.head(super().feature_map(frames))
 
-        Raises:
-            UserError: fewer frames than the strides of time make one of.
-        """
-        count = frames.shape[1] // self.time_stride * self.time_stride
-        if not count:
-            raise UserError(
-                f"an utterance has {frames.shape[1]} frames, and a ReDimNet2 needs {self.time_stride} or more: leave "
-                "out what is shorter, or choose another network"
-            )
-        return self.head(super().feature_map(frames[:, :count]))
+
+def _embedding(statistics: int, size: int, layers: int, pooled_norm: bool, embedding_norm: bool) -> nn.Module:
+    """(batch, statistics) -> (batch, size)."""
+    if not (pooled_norm or embedding_norm):
+        return embedding_of(statistics, size, layers)
+    if layers != 1:
+        raise ValueError(f"embedding_layers is {layers}, but with pooled_norm or embedding_norm there is 1")
+    return nn.Sequential(
+        VectorNorm(statistics) if pooled_norm else nn.Identity(),
+        nn.Linear(statistics, size),
+        *([VectorNorm(size)] if embedding_norm else []),
+    )

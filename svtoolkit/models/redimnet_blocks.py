@@ -1,4 +1,4 @@
-"""The blocks of ReDimNet and ReDimNet2; their module names are those of IDRnD's and WeSpeaker's code."""
+"""The blocks of the maps of ReDimNet and ReDimNet2; their module names are those of IDRnD's and WeSpeaker's code."""
 
 from __future__ import annotations
 
@@ -7,11 +7,6 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-HEADS = 4
-"""Of the attention over time."""
-TIME_KERNELS = (7, 19, 31, 59)
-"""Of the convolutions over time before it."""
 
 
 def to_rows(x: Tensor) -> Tensor:
@@ -22,6 +17,18 @@ def to_rows(x: Tensor) -> Tensor:
 def to_map(rows: Tensor, channels: int) -> Tensor:
     """(batch, bins * channels, frames) -> (batch, channels, bins, frames)."""
     return rows.unflatten(1, (-1, channels)).transpose(1, 2)
+
+
+def groups_of(channels: int, group_width: int) -> int:
+    """Groups of a convolution of so many channels each; 0: one group.
+
+    Raises:
+        ValueError: they do not divide the channels.
+    """
+    groups = channels // group_width if group_width > 0 else int(group_width == 0)
+    if not groups or channels % groups:
+        raise ValueError(f"group_width is {group_width}, which makes no groups of the {channels} channels of a stage")
+    return groups
 
 
 class ToRows(nn.Module):
@@ -72,24 +79,39 @@ class ChannelNorm(nn.Module):
 
 
 class ConvNextBlock(nn.Module):
-    """Grouped convolution, BatchNorm, GELU, 1x1 convolution, added to the input (Liu et al., CVPR 2022); same shape.
+    """Grouped convolutions, BatchNorm, GELU, 1x1 convolution, added to the input (Liu et al., CVPR 2022); same shape.
 
     Args:
         channels: of the map.
-        kernel_size: a number over time, a pair over (frequency, time); odd.
-        group_width: channels of a group; a remainder is shared out.
+        kernel_sizes: of the convolutions beside each other: numbers over time, or pairs over (frequency, time).
+        group_width: channels of a group; a remainder is shared out. 0: one group.
+        rectified: ReLU in the place of GELU.
     """
 
-    def __init__(self, channels: int, kernel_size: int | tuple[int, int], group_width: int = 1) -> None:
+    def __init__(
+        self,
+        channels: int,
+        kernel_sizes: Sequence[int] | Sequence[tuple[int, int]],
+        group_width: int = 1,
+        *,
+        rectified: bool = False,
+    ) -> None:
         super().__init__()
-        conv: type[nn.Conv1d] | type[nn.Conv2d] = nn.Conv1d if isinstance(kernel_size, int) else nn.Conv2d
-        groups = channels // group_width
-        self.dwconvs = nn.ModuleList([conv(channels, channels, kernel_size, padding="same", groups=groups)])  # type: ignore[arg-type]
-        self.norm = nn.BatchNorm1d(channels) if isinstance(kernel_size, int) else nn.BatchNorm2d(channels)
-        self.pwconv1 = conv(channels, channels, 1)
+        over_time = isinstance(kernel_sizes[0], int)
+        conv: type[nn.Conv1d] | type[nn.Conv2d] = nn.Conv1d if over_time else nn.Conv2d
+        groups, inner = groups_of(channels, group_width), channels * len(kernel_sizes)
+        self.dwconvs = nn.ModuleList(
+            conv(channels, channels, size, padding="same", groups=groups)  # type: ignore[arg-type]
+            for size in kernel_sizes
+        )
+        self.norm = nn.BatchNorm1d(inner) if over_time else nn.BatchNorm2d(inner)
+        self.pwconv1 = conv(inner, channels, 1)
+        self.activation = F.relu if rectified else F.gelu
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.pwconv1(F.gelu(self.norm(self.dwconvs[0](x))))
+        seen = [conv(x) for conv in self.dwconvs]
+        wide = seen[0] if len(seen) == 1 else torch.cat(seen, dim=1)
+        return x + self.pwconv1(self.activation(self.norm(wide)))
 
 
 class FrequencyExcitation(nn.Module):
@@ -108,17 +130,21 @@ class FrequencyExcitation(nn.Module):
 class GroupedBasicBlock(nn.Module):
     """A basic block of grouped 3x3 convolutions, each followed by a 1x1 one; ReLU stands before the first BatchNorm.
 
-    (batch, channels, bins, frames) -> the same.
+    Without groups there are no 1x1 convolutions. (batch, channels, bins, frames) -> the same.
     """
 
     def __init__(self, channels: int, bins: int, group_width: int, *, excited: bool) -> None:
         super().__init__()
-        groups = channels // group_width
+        groups = groups_of(channels, group_width)
+
+        def pointwise() -> nn.Module:
+            return nn.Conv2d(channels, channels, 1) if group_width else nn.Identity()
+
         self.conv1 = nn.Conv2d(channels, channels, 3, padding=1, groups=groups, bias=False)
-        self.conv1pw = nn.Conv2d(channels, channels, 1)
+        self.conv1pw = pointwise()
         self.bn1 = nn.BatchNorm2d(channels)
         self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, groups=groups, bias=False)
-        self.conv2pw = nn.Conv2d(channels, channels, 1)
+        self.conv2pw = pointwise()
         self.bn2 = nn.BatchNorm2d(channels)
         self.se = FrequencyExcitation(bins, min(64, max(channels, 32))) if excited else nn.Identity()
 
@@ -128,71 +154,12 @@ class GroupedBasicBlock(nn.Module):
         return F.relu(out + x)
 
 
-class TimeAttention(nn.Module):
-    """Self-attention over time of four heads (Vaswani et al., 2017): (batch, frames, channels) -> the same."""
+class FrequencyEmbedding(nn.Module):
+    """A vector of every bin, added in every frame: (batch, channels, bins, frames) -> the same."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, bins: int) -> None:
         super().__init__()
-        self.k_proj = nn.Linear(channels, channels)
-        self.v_proj = nn.Linear(channels, channels)
-        self.q_proj = nn.Linear(channels, channels)
-        self.out_proj = nn.Linear(channels, channels)
+        self.freq_embedder = nn.Embedding(bins, channels, _weight=torch.randn(bins, channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        query, key, value = (
-            projection(x).unflatten(-1, (HEADS, -1)).transpose(1, 2)
-            for projection in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        return self.out_proj(F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2))
-
-
-class FeedForward(nn.Module):
-    """Two layers a frame; GELU by its tanh formula (Hendrycks & Gimpel, 2016)."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.intermediate_dense = nn.Linear(channels, channels)
-        self.output_dense = nn.Linear(channels, channels)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.output_dense(F.gelu(self.intermediate_dense(x), approximate="tanh"))
-
-
-class TransformerLayer(nn.Module):
-    """Attention over time, then two layers a frame: (batch, channels, frames) -> the same.
-
-    The attention is added to its input before the norm, the two layers to what the norm made.
-    """
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.attention = TimeAttention(channels)
-        self.layer_norm = nn.LayerNorm(channels, eps=1e-6)
-        self.feed_forward = FeedForward(channels)
-        self.final_layer_norm = nn.LayerNorm(channels, eps=1e-6)
-
-    def forward(self, x: Tensor) -> Tensor:
-        rows = x.transpose(1, 2)
-        rows = self.layer_norm(rows + self.attention(rows))
-        return self.final_layer_norm(rows + self.feed_forward(rows)).transpose(1, 2)
-
-
-class TimeContext(nn.Module):
-    """The one-dimensional block: fewer rows, convolutions and attention over time, and back; added to the input.
-
-    (batch, rows, frames) -> the same.
-
-    Args:
-        rows: of the map.
-        reduction: fewer rows are its share of them, rounded down to a multiple of the attention heads.
-    """
-
-    def __init__(self, rows: int, reduction: int) -> None:
-        super().__init__()
-        hidden = max(1, rows // reduction // HEADS) * HEADS
-        self.red_dim_conv = nn.Sequential(nn.Conv1d(rows, hidden, 1), ChannelNorm(hidden))
-        self.tcm = nn.Sequential(*(ConvNextBlock(hidden, size) for size in TIME_KERNELS), TransformerLayer(hidden))
-        self.exp_dim_conv = nn.Conv1d(hidden, rows, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.exp_dim_conv(self.tcm(self.red_dim_conv(x)))
+        return x + self.freq_embedder.weight.T.unsqueeze(-1)

@@ -9,10 +9,17 @@ from svtoolkit.config import (
     EmbeddingLayersConfig,
     ERes2NetV2Config,
     ModelConfig,
+    OnnxConfig,
     PooledConfig,
+    ReDimNet2SizesConfig,
+    ReDimNetSizesConfig,
     RepVggConfig,
     Res2NetConfig,
     ResNetConfig,
+    SpeakerNetConfig,
+    SpeechBrainConfig,
+    TitaNetConfig,
+    TransformersXVectorConfig,
 )
 from svtoolkit.config.limits import explain_excess
 from svtoolkit.errors import UserError
@@ -62,6 +69,10 @@ def _eres2netv2(**arguments: int) -> Row:
     return Row("svtoolkit.models.eres2net:build_eres2netv2", ERes2NetV2Config, {"width": 64, **arguments}, "ERes2NetV2")
 
 
+def _speechbrain(target: str, family: str, **arguments: Any) -> Row:
+    return Row(f"svtoolkit.models.{target}", SpeechBrainConfig, arguments, f"{family} (SpeechBrain)")
+
+
 def _simam_resnet(blocks: Blocks) -> Row:
     return Row("svtoolkit.models.simam_resnet:build_simam_resnet", ModelConfig, {"blocks": blocks}, "SimAM-ResNet")
 
@@ -69,6 +80,10 @@ def _simam_resnet(blocks: Blocks) -> Row:
 def _repvgg(blocks: Blocks, widths: Blocks, **arguments: Any) -> Row:
     arguments = {"blocks": blocks, "widths": widths, **arguments}
     return Row("svtoolkit.models.repvgg:build_repvgg", RepVggConfig, arguments, "RepVGG")
+
+
+def _titanet(width: int) -> Row:
+    return Row("svtoolkit.models.titanet:build_titanet", TitaNetConfig, {"width": width}, "TitaNet")
 
 
 def _redimnet(channels: int, kind: str, group_width: int, *stages: tuple[int | None, ...]) -> Row:
@@ -82,7 +97,7 @@ def _redimnet2(channels: int, out_channels: int | None, *stages: tuple[float, ..
     """``stages``: as of a ReDimNet; the third and the fifth halve time."""
     rows = tuple(zip(*stages, (1, 1, 2, 1, 2, 1), strict=True))
     arguments = {"channels": channels, "out_channels": out_channels, "stages": rows, "pool_map": pool_map}
-    return Row("svtoolkit.models.redimnet:ReDimNet2", ModelConfig, arguments, "ReDimNet2")
+    return Row("svtoolkit.models.redimnet2:ReDimNet2", ModelConfig, arguments, "ReDimNet2")
 
 
 NETWORKS = Registry(
@@ -221,6 +236,17 @@ NETWORKS = Registry(
             (64, 64, 48, 48, 32, 24),
             pool_map=True,
         ),
+        # SpeechBrain, speechbrain/lobes/models; with features=sb80, the x-vector with sb24
+        "sb_ecapa_tdnn": _speechbrain("speechbrain_tdnn:SpeechBrainEcapaTdnn", "ECAPA-TDNN", width=1024),
+        "sb_xvector": _speechbrain("speechbrain_tdnn:SpeechBrainXVector", "x-vector", width=512, pooled=1500),
+        "sb_resnet": _speechbrain("speechbrain_resnet:SpeechBrainResNet", "ResNet", width=128, blocks=(3, 4, 6, 3)),
+        # of any size, as the model_config of a released file describes one
+        "redimnet": Row("svtoolkit.models.redimnet:ReDimNet", ReDimNetSizesConfig, help="ReDimNet"),
+        "redimnet2": Row("svtoolkit.models.redimnet2:ReDimNet2", ReDimNet2SizesConfig, help="ReDimNet2"),
+        # NeMo, examples/speaker_tasks/recognition/conf; with features=nemo80, speakernet of 64 bins
+        "titanet_small": _titanet(256),
+        "titanet_large": _titanet(1024),
+        "speakernet": Row("svtoolkit.models.titanet:build_speakernet", SpeakerNetConfig, help="SpeakerNet"),
         # Resemblyzer; with features=res40
         "ge2e_lstm": Row("svtoolkit.models.ge2e:GE2ENetwork", ModelConfig, {"hidden": 256, "layers": 3}, "GE2E LSTM"),
     },
@@ -231,6 +257,37 @@ and the row's arguments by keyword, raises ValueError where they make no network
 frames, num_bins) -> (batch, embedding_dim)."""
 
 
+RELEASED_NETWORKS: dict[str, Row] = {
+    "onnx": Row("svtoolkit.models.onnx_network:OnnxNetwork", OnnxConfig, help="an ONNX graph"),
+    "transformers_xvector": Row(
+        "svtoolkit.models.transformers_xvector:TransformersXVector",
+        TransformersXVectorConfig,
+        help="an x-vector head of transformers",
+    ),
+}
+"""Networks that exist as releases of other toolkits alone: they are loaded, and not chosen for a training."""
+
+
+def check_trainable(name: str, file: object) -> None:
+    """Refuse a network that is only ever loaded.
+
+    Args:
+        file: that names it, for the message.
+
+    Raises:
+        UserError: it is one of ``RELEASED_NETWORKS``.
+    """
+    if name in RELEASED_NETWORKS:
+        what = RELEASED_NETWORKS[name].help
+        raise UserError(f"{file}: its network is {what}, which cannot be trained; begin with another release")
+
+
+def _row(name: object) -> Row:
+    """Of a network that can be built, by whatever a description says."""
+    released = RELEASED_NETWORKS.get(name) if isinstance(name, str) else None
+    return released or NETWORKS[name]  # type: ignore[index]  # which says what is wrong with it
+
+
 def list_models() -> list[str]:
     """Names that ``build_model`` knows."""
     return list(NETWORKS)
@@ -238,7 +295,7 @@ def list_models() -> list[str]:
 
 def complete_model(model: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of ``build_model`` with the settings that are left at their defaults, as a run stores them."""
-    return {**defaults(NETWORKS[model["name"]].settings or ModelConfig), **model}
+    return {**defaults(_row(model["name"]).settings or ModelConfig), **model}
 
 
 def build_model(name: str, *, num_bins: int = 80, embedding_dim: int = 256, **options: Any) -> SpeakerNetwork:
@@ -258,7 +315,7 @@ def build_model(name: str, *, num_bins: int = 80, embedding_dim: int = 256, **op
         UserError: unknown name or option (with the nearest known one), a size that is no whole number above 0, or
             what a package of the user's own built is no such module.
     """
-    row = NETWORKS[name]
+    row = _row(name)
     settings = row.settings or ModelConfig
     families = [defaults(each) for each in {row.settings or ModelConfig for row in NETWORKS.rows.values()}]
     begins = {key: [each[key] for each in families if key in each] for key in options}
@@ -272,12 +329,13 @@ def build_model(name: str, *, num_bins: int = 80, embedding_dim: int = 256, **op
     check_settings(f"network {name}", settings, given, beside={"num_bins": int})
     for key in ("num_bins", "embedding_dim"):
         if given[key] < 1:
-            raise UserError(f"network {name}: {key} is {given[key]!r}, expected a whole number of 1 or more")
+            raise UserError(f"network {name}: {key} is {given[key]!r:.80}, expected a whole number of 1 or more")
     for key, value in given.items():
         if problem := explain_excess("num_bins" if key == "num_bins" else f"model.{key}", value):
-            raise UserError(f"network {name}: {key} is {value!r}, {problem}")
+            raise UserError(f"network {name}: {key} is {value!r:.80}, {problem}")
     try:
-        network: SpeakerNetwork = NETWORKS.load(name)(**{**defaults(settings), **given, **row.arguments})
+        build = row.load() if name in RELEASED_NETWORKS else NETWORKS.load(name)
+        network: SpeakerNetwork = build(**{**defaults(settings), **given, **row.arguments})
     except ValueError as error:
         raise UserError(f"network {name}: {error}") from error
     if getattr(network, "embedding_dim", None) != embedding_dim:

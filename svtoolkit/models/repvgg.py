@@ -183,7 +183,7 @@ def build_repvgg(
         bins = strided_size(bins, stride)
     network = ChainNetwork(stem, stages, StatisticsPooling(), nn.Linear(2 * channels * bins, embedding_dim))
     for module in network.modules():
-        if isinstance(module, nn.Conv2d):
+        if isinstance(module, nn.Conv2d) and not module.weight.is_meta:  # there torch imports its compiler for it
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
     return network
 

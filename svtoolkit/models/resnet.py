@@ -25,6 +25,7 @@ def build_resnet(
     stem_stride: tuple[int, int] = (1, 1),
     base_width: int | None = None,
     embedding_layers: int = 1,
+    pooling_eps: float = 1e-7,
 ) -> ChainNetwork:
     """A ResNet with fresh weights.
 
@@ -36,9 +37,10 @@ def build_resnet(
         stem_stride: of the stem, (frequency, time).
         base_width: replaces the published width.
         embedding_layers: after the pooling, 1 or 2.
+        pooling_eps: added to the variance in the pooling.
 
     Raises:
-        ValueError: ``base_width`` below 1, another number of embedding layers.
+        ValueError: ``base_width`` below 1, another number of embedding layers, an epsilon below 0.
     """
     if base_width is not None and base_width < 1:
         raise ValueError(f"base_width is {base_width}, expected a whole number of 1 or more")
@@ -55,4 +57,4 @@ def build_resnet(
         bins = strided_size(bins, stride)
     embedding = embedding_of(2 * channels * bins, embedding_dim, embedding_layers)
     layers = 1 + residual.convolutions * sum(blocks) + 1  # shortcuts are not counted
-    return ChainNetwork(stem, stages, StatisticsPooling(), embedding, layers=layers)
+    return ChainNetwork(stem, stages, StatisticsPooling(pooling_eps), embedding, layers=layers)

@@ -80,7 +80,7 @@ def embed_in_stretches(network: PooledNetwork, features: Tensor, geometry: TimeG
     """
     assert isinstance(network.pooling, StatisticsPooling)
     length = max(1, length // geometry.stride) * geometry.stride
-    statistics = StretchedStatistics(network.pooling.eps)
+    statistics = StretchedStatistics(network.pooling.eps, network.pooling.after_root)
     frames = features.shape[1]
     for begin in range(0, frames, length):
         kept = _kept(network, features, geometry, begin, min(begin + length, frames))

@@ -9,9 +9,9 @@ from __future__ import annotations
 import io
 import logging
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from svtoolkit.errors import hide_credentials
 from svtoolkit.system.atomic import atomic_write
@@ -60,7 +60,11 @@ def append_command(path: str | Path, command: str) -> None:
 
 
 def commands_behind(
-    results: Sequence[Mapping[str, Any]], *, exp_dir: str | Path | None = None, model: str | Path | None = None
+    results: Sequence[Mapping[str, Any]],
+    *,
+    exp_dir: str | Path | None = None,
+    model: str | Path | None = None,
+    locate: Callable[[str], Path] = Path,
 ) -> list[str]:
     """The commands that led to some results, in the order to run them: data, training, models, embeddings, scores.
 
@@ -68,6 +72,7 @@ def commands_behind(
         results: as `svt evaluate` writes them.
         exp_dir: folder of the training run.
         model: the released model.
+        locate: the folder of a released model by what it is called in a record.
 
     Returns:
         the command lines, each once; relative paths are those of the folder they were run in. The log names
@@ -77,7 +82,7 @@ def commands_behind(
     scp_files = [_text(record, key) for record in scores.values() for key in ("embeddings", "cohort")]
     embeddings = _records(Path(scp).with_suffix(".yaml") for scp in scp_files if Path(scp).name)
     models = [model, *(_text(record, "model") for record in embeddings.values())]
-    descriptions = _records(Path(folder) / "model.yaml" for folder in models if folder)
+    descriptions = _records(locate(str(folder)) / "model.yaml" for folder in dict.fromkeys(models) if folder)
     of_models = {path: _mapping(record, "training") for path, record in descriptions.items()}
     folders = [_text(record, "data") for record in embeddings.values()]
     training: list[str] = []
@@ -93,10 +98,24 @@ def commands_behind(
     return list(dict.fromkeys(filter(None, commands)))
 
 
-def model_behind(scores_file: str | Path) -> str | None:
+class ModelBehind(NamedTuple):
+    """What some embeddings were made with.
+
+    Attributes:
+        path: of the released model.
+        front_end: what `svt embed` was told of its features; None: nothing.
+    """
+
+    path: str
+    front_end: str | None = None
+
+
+def model_behind(scores_file: str | Path) -> ModelBehind | None:
     """The released model that the embeddings behind a score file were made with; None where no record tells."""
-    embeddings = _text(read_record(f"{scores_file}.yaml"), "embeddings")
-    return _text(read_record(Path(embeddings).with_suffix(".yaml")), "model") or None if Path(embeddings).name else None
+    embeddings = Path(_text(read_record(f"{scores_file}.yaml"), "embeddings"))
+    record = read_record(embeddings.with_suffix(".yaml")) if embeddings.name else {}
+    path = _text(record, "model")
+    return ModelBehind(path, _text(record, "front_end") or None) if path else None
 
 
 def _text(record: Mapping[str, Any], key: str) -> str:

@@ -23,7 +23,7 @@ from svtoolkit.scoring.batches import plan_batches
 from svtoolkit.scoring.forward import BoundedForward
 from svtoolkit.system.threads import map_in_order
 
-NOT_FINITE = "the embedding is not finite; check the audio for NaN"
+NOT_FINITE = "the embedding is not finite; check the audio for NaN, and the weights of the model"
 NOT_FINITE_OF_FEATURES = "the embedding is not finite; choose a wider precision, or check the weights for NaN"
 
 

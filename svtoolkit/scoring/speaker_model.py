@@ -61,6 +61,11 @@ class SpeakerModel:
             UserError: files that are missing, damaged or do not fit each other.
         """
         network, description = read_release(folder, front_end=front_end)
+        if precision != "fp32" and getattr(network, "only_float32", False):
+            raise UserError(
+                f"{folder}: precision is {precision!r}, but its network is an ONNX graph, which computes in the "
+                "precision that it was exported with; leave precision out"
+            )
         try:
             features = front_end_of(description.features)
             threshold = StoredThreshold.read(description.verification)
@@ -93,10 +98,11 @@ class SpeakerModel:
     def __repr__(self) -> str:
         model = self.description.model
         parameters = sum(weights.numel() for weights in self.extractor.network.parameters())
+        size = f"{parameters / 1e6:.2f} M parameters" if parameters else "size unknown"
         threshold = "no threshold" if self.threshold is None else f"threshold {self.threshold:.4f}"
         point = f" ({self.stored.operating_point})" if self.stored.operating_point else ""
         return (
-            f"<SpeakerModel {model['name']}: {parameters / 1e6:.2f} M parameters, embeddings of "
+            f"<SpeakerModel {model['name']}: {size}, embeddings of "
             f"{model.get('embedding_dim')}, {self.sample_rate} Hz, {self.extractor.device}, {threshold}{point}>"
         )
 
@@ -180,15 +186,16 @@ def load_model(
     resample: bool = False,
     front_end: str | None = None,
 ) -> SpeakerModel:
-    """Load a released model, ours or one of WeSpeaker's or 3D-Speaker's; nothing in it is executed.
+    """Load a released model, ours or another toolkit's; nothing in it is executed.
 
     Args:
-        folder: as written by ``svt average``, the exp_dir of a run, or a folder as the other toolkits release it.
+        folder: as written by ``svt average``, the exp_dir of a run, a folder as the other toolkits release it, or
+            hf://org/name[@revision] of the Hugging Face Hub.
         device: auto, cpu, cuda or mps.
         precision: fp32, bf16 or fp16 (autocast).
         channel: channel of multi-channel audio, counted from 0; None: such audio is refused.
         resample: convert audio of another rate instead of refusing it.
-        front_end: of a WeSpeaker release that does not say what its features are: fbank80 or kaldi_3d.
+        front_end: what its features are, of a release that does not say so: fbank80, kaldi_3d, ...
 
     Raises:
         UserError: files that are missing, damaged or do not fit each other.

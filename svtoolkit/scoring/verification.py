@@ -79,7 +79,7 @@ class StoredThreshold:
         calibration = None
         if fitted is not None:
             if not isinstance(fitted, Mapping):
-                raise UserError(f"verification.calibration is {fitted!r}, expected scale and offset{REMEDY}")
+                raise UserError(f"verification.calibration is {fitted!r:.80}, expected scale and offset{REMEDY}")
             scale, offset = _number(fitted, "scale"), _number(fitted, "offset")
             if scale is None or offset is None:
                 raise UserError(f"verification.calibration is {dict(fitted)}, expected scale and offset{REMEDY}")

@@ -18,6 +18,9 @@ from svtoolkit.system.regular_file import check_regular
 DEEPEST = 32
 """Lists and mappings within each other."""
 
+LARGEST_YAML = 1 << 20
+"""Bytes; PyYAML takes ten seconds and half a gigabyte for that many."""
+
 
 class MalformedError(ValueError):
     """Text that is no plain data; says why on one line.
@@ -31,15 +34,17 @@ class MalformedError(ValueError):
         self.line = line
 
 
-def read_text(path: str | os.PathLike[str]) -> str:
+def read_text(path: str | os.PathLike[str], *, most: int | None = None) -> str:
     """A file of UTF-8.
 
     Raises:
-        MalformedError: it is none.
+        MalformedError: it is none, or has more bytes than ``most``.
         UserError: a pipe or a device.
         OSError: it cannot be read.
     """
     check_regular(path)
+    if most is not None and (size := os.path.getsize(path)) > most:
+        raise MalformedError(f"it has {size} bytes, expected at most {most}")
     try:
         return Path(path).read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
@@ -52,12 +57,12 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
 
     Raises: as ``read_text``; MalformedError for what is no YAML, has an alias or is nested too deep, too.
     """
-    return _parse(read_text(path), "get_single_data")
+    return _parse(read_text(path, most=LARGEST_YAML), "get_single_data")
 
 
 def check_yaml(path: str | os.PathLike[str]) -> None:
     """Refuse what ``read_yaml`` would refuse of the form of a file that another loader will read."""
-    _parse(read_text(path), "get_single_node")
+    _parse(read_text(path, most=LARGEST_YAML), "get_single_node")
 
 
 class Tagged(NamedTuple):
@@ -72,12 +77,17 @@ class Tagged(NamedTuple):
     value: Any
 
 
-def parse_tagged_yaml(text: str) -> Any:
+def parse_tagged_yaml(text: str, *, aliases: bool = False) -> Any:
     """The content of a YAML text by PyYAML's safe loader, with ``Tagged`` where it has tags of another program.
+
+    Args:
+        text: YAML.
+        aliases: whether it may have any. One of a word, a number or a list of these is what it stands for, and any
+            other is a word, too, ``Tagged("*", name)``; so nothing is walked twice.
 
     Raises: MalformedError, as ``read_yaml``.
     """
-    return _parse(text, "get_single_data", tagged=True)
+    return _parse(text, "get_single_data", _aliased_loader() if aliases else _tagged_loader())
 
 
 def write_yaml(content: Any, stream: IO[str], **options: Any) -> None:
@@ -125,10 +135,10 @@ def _depth(value: Any) -> int:
     return depth
 
 
-def _parse(text: str, method: str, *, tagged: bool = False) -> Any:
+def _parse(text: str, method: str, loader_class: type[Any] | None = None) -> Any:
     loader = None
     try:
-        loader = (_tagged_loader() if tagged else _plain_loader())(text)
+        loader = (loader_class or _plain_loader())(text)
         return getattr(loader, method)()
     except MalformedError:
         raise
@@ -180,3 +190,23 @@ def _tagged_loader() -> type[Any]:
 
     TaggedLoader.add_constructor(None, TaggedLoader.construct_tagged)
     return TaggedLoader
+
+
+@functools.cache
+def _aliased_loader() -> type[Any]:
+    import yaml
+
+    class AliasedLoader(_tagged_loader()):  # type: ignore[misc]
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if not self.check_event(yaml.AliasEvent):
+                return super().compose_node(parent, index)
+            event = self.get_event()
+            node = self.anchors.get(event.anchor)
+            is_list = isinstance(node, yaml.SequenceNode) and node.end_mark is not None  # which has come to its end
+            if isinstance(node, yaml.ScalarNode) or (
+                is_list and all(isinstance(item, yaml.ScalarNode) for item in node.value)
+            ):
+                return node
+            return yaml.ScalarNode("*", event.anchor, event.start_mark, event.end_mark)
+
+    return AliasedLoader

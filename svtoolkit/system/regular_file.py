@@ -18,7 +18,7 @@ _KINDS = (
     (stat.S_ISSOCK, "a socket"),
 )
 
-_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP, errno.EINVAL)
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP, errno.EINVAL, errno.ENAMETOOLONG)
 
 
 def is_regular(path: str | os.PathLike[str]) -> bool:

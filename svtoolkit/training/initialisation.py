@@ -10,14 +10,15 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from svtoolkit.checkpoints.kinds import RUN
 from svtoolkit.checkpoints.released import DESCRIPTION
-from svtoolkit.checkpoints.releases import RUN, Release, find_release, read_release
+from svtoolkit.checkpoints.releases import Release, find_release, read_release
 from svtoolkit.config import TrainConfig
 from svtoolkit.crops.training_set import TrainingSet
 from svtoolkit.errors import UserError
 from svtoolkit.losses import Head
 from svtoolkit.models.front_ends import KALDI
-from svtoolkit.models.registry import complete_model
+from svtoolkit.models.registry import check_trainable, complete_model
 from svtoolkit.runs.exp_dir import CHECKPOINTS, CONFIG
 from svtoolkit.runs.full_state import load_latest_state
 from svtoolkit.system.plain_data import read_yaml
@@ -32,6 +33,9 @@ HEADS = {
     "original_speakers": "its own, the classes of speed 1",
 }
 """Values of ``init_head``, and what the log calls them."""
+
+OF_TRAINING = ("dropout",)
+"""Settings of a network that change no embedding: a new run may have others than the model that it is of."""
 
 
 @dataclass(frozen=True)
@@ -91,19 +95,25 @@ def read_start(config: TrainConfig) -> Start | None:
     if config.init_from is None:
         if config.init_head != "new":
             raise UserError(f"init_head is {config.init_head}, but init_from is null; say which run it is of")
+        if config.front_end is not None:
+            raise UserError(
+                f"front_end is {config.front_end!r}, but init_from is null; say which release it is of, or choose "
+                "features=... instead"
+            )
         return None
+    release = find_release(config.init_from)
     origin = Path(config.init_from)
-    release = find_release(origin)
     is_run = is_regular(origin / CONFIG) and (release is None or release.kind is RUN)
     if config.init_head != "new" and not is_run:
         raise UserError(
-            f"{origin}: init_head={config.init_head} needs the exp_dir of a run, whose state has the head; "
+            f"{config.init_from}: init_head={config.init_head} needs the exp_dir of a run, whose state has the head; "
             "found a released model, which has none: name that folder, or use init_head=new"
         )
-    start = Start(_read_network(config, origin, release, is_run), None)
+    from_hub = None if release is None else release.origin
+    start = Start(_read_network(config, from_hub or origin, release, is_run), None)
     if config.init_head != "new":
         start = _with_head(start, config, origin)
-    log.info("initialised from %s; head: %s", origin, HEADS[config.init_head])
+    log.info("initialised from %s; head: %s", from_hub or origin, HEADS[config.init_head])
     return start
 
 
@@ -130,12 +140,13 @@ def choose_classes(start: Start, config: TrainConfig, training_set: TrainingSet)
     return replace(start, head={name: rows[first : first + speakers].clone() for name, rows in start.head.items()})
 
 
-def _read_network(config: TrainConfig, origin: Path, release: Release | None, is_run: bool) -> dict[str, Tensor]:
+def _read_network(config: TrainConfig, origin: str | Path, release: Release | None, is_run: bool) -> dict[str, Tensor]:
     if release is None:
-        folder = origin / "model" if is_run else origin
+        folder = Path(origin, "model") if is_run else Path(origin)
         what = "svt average makes it of the run" if is_run else "expected a released model or the exp_dir of a run"
         raise UserError(f"{folder / DESCRIPTION}: there is no such file; {what}; correct init_from")
-    network, description = read_release(origin)
+    network, description = read_release(origin, front_end=config.front_end)
+    check_trainable(description.model["name"], release.source)
     wanted = {"num_bins": config.features.num_bins, **asdict(config.model)}
     _check_same(release.source, "model", complete_model(description.model), wanted)
     _check_same(release.source, "features", asdict(description.features), asdict(config.features))
@@ -146,6 +157,8 @@ def _check_same(file: Path, section: str, found: dict[str, Any], wanted: dict[st
     differing = [key for key in sorted(found.keys() | wanted.keys()) if found.get(key) != wanted.get(key)]
     if section == "features" and {found.get("backend"), wanted.get("backend")} <= KALDI:
         differing = [key for key in differing if key != "backend"]
+    if section == "model":
+        differing = [key for key in differing if key not in OF_TRAINING]
     if differing:
         listed = ", ".join(
             f"{section}.{key} is {found.get(key)!r} there and {wanted.get(key)!r} here" for key in differing

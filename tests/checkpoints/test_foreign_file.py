@@ -5,56 +5,20 @@ from __future__ import annotations
 import enum
 import io
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import make_dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import hostile_files
 import pytest
 import torch
+from audit_watch import watching
 from omegaconf import OmegaConf
 
 from svtoolkit.checkpoints import foreign_file
 from svtoolkit.checkpoints.foreign_file import read_foreign_settings, read_weights
 from svtoolkit.errors import UserError
 from svtoolkit.system.plain_data import Tagged
-
-HOSTILE = list(hostile_files.hand_made())
-MUTATIONS = 100
-
-_watched: list[str] | None = None
-_WRITES = ("w", "a", "x", "+")
-
-
-def _hook(event: str, arguments: tuple[Any, ...]) -> None:
-    if _watched is None:
-        return
-    if event == "open":
-        mode, flags = arguments[1], arguments[2]
-        if any(sign in (mode or "") for sign in _WRITES) or (mode is None and flags & 3):
-            _watched.append(f"{event} {arguments[0]} {mode}")
-    elif event in ("import", "exec", "compile", "tempfile.mkstemp", "tempfile.mkdtemp") or event.startswith(
-        ("subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.mkdir", "os.symlink",
-         "os.link", "os.remove", "os.rename", "shutil.", "socket.", "ctypes.", "urllib."),
-    ):  # fmt: skip
-        _watched.append(f"{event} {arguments[:1]}")
-
-
-sys.addaudithook(_hook)
-
-
-@contextmanager
-def watching() -> Iterator[list[str]]:
-    """Whatever runs code, writes or reaches out within is listed."""
-    global _watched
-    _watched = seen = []
-    try:
-        yield seen
-    finally:
-        _watched = None
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -152,35 +116,6 @@ def test_classes_of_pyannote_and_omegaconf_are_words(tmp_path, monkeypatch):
     assert read.beside["pyannote.audio"]["architecture"]["class"] == "WeSpeakerResNet34"
     assert read.beside["pyannote.audio"]["specifications"] is None
     assert read.beside["list"] is None
-
-
-@pytest.mark.parametrize(("name", "content"), HOSTILE, ids=[name for name, _ in HOSTILE])
-def test_hostile_files_are_refused(name, content, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "model.bin"
-    path.write_bytes(content)
-    with watching() as seen, pytest.raises(UserError) as refusal:
-        read_weights(path)
-    assert seen == []
-    assert_sentence(refusal.value, path)
-    assert list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")
-def test_mutations_are_read_or_refused(tmp_path):
-    path = tmp_path / "model.bin"
-    refused = 0
-    for name, content in hostile_files.mutations(MUTATIONS):
-        path.write_bytes(content)
-        with watching() as seen:
-            try:
-                read_weights(path)
-            except UserError as error:
-                assert_sentence(error, path)
-                refused += 1
-        assert seen == [], name
-    assert refused > MUTATIONS / 4
-    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("name", hostile_files.HOSTILE_YAML)

@@ -271,7 +271,7 @@ def test_facts_that_are_no_mapping(folder, section, value):
         ({"name": None}, "there is no network None"),
         ({"embedding_dim": 0}, "network resnet10: embedding_dim is 0, expected a whole number of 1 or more"),
         ({"embedding_dim": "8"}, "network resnet10: embedding_dim is '8', expected a whole number"),
-        ({"dropout": 0.1}, "network resnet10 has no option 'dropout'"),
+        ({"squeeze": 0.1}, "network resnet10 has no option 'squeeze'"),
         ({3: 4}, "section 'model' does not describe a network"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The one encoder whose true weights travel with its package: converted, and equal to its own code on sound."""
+"""The one encoder whose true weights travel with its package: read as it is, and equal to its own code on sound."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from paths import ROOT
 from speech_material import synthesise_voice
 
 from svtoolkit.checkpoints.released import read_released
-from svtoolkit.checkpoints.resemblyzer import convert_resemblyzer
+from svtoolkit.checkpoints.releases import find_release, read_release
+from svtoolkit.cli import main
 from svtoolkit.device import choose_device
 from svtoolkit.errors import UserError
 from svtoolkit.models.front_ends import front_end_of
@@ -34,9 +35,9 @@ needs_resemblyzer = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def released(tmp_path_factory) -> Path:
+def released() -> Path:
     assert PACKAGE is not None
-    return convert_resemblyzer(PACKAGE / "pretrained.pt", tmp_path_factory.mktemp("released"))
+    return PACKAGE / "pretrained.pt"
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +72,7 @@ def sounds() -> list[np.ndarray]:
 
 @needs_resemblyzer
 def test_embeddings_are_those_of_the_original(released, original):
-    network, description = read_released(released)
+    network, description = read_release(released)
     extractor = EmbeddingExtractor(network, front_end_of(description.features), choose_device("cpu"))
     for waveform in sounds():
         np.testing.assert_allclose(
@@ -91,7 +92,7 @@ def test_stretches_are_those_of_the_original(original):
 
 @needs_resemblyzer
 def test_a_long_recording_takes_no_more_than_a_batch_at_once(released):
-    network, description = read_released(released)
+    network, description = read_release(released)
     waveform = sounds()[5]
     once, seen = [], []
     network.register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))
@@ -103,10 +104,53 @@ def test_a_long_recording_takes_no_more_than_a_batch_at_once(released):
     assert max(seen[1:]) == 2
 
 
-def test_other_weights_are_refused(tmp_path):
-    torch.save({"model_state": {"linear.weight": torch.ones(2, 2)}}, tmp_path / "a.pt")
-    with pytest.raises(
-        UserError, match=r"a\.pt: holds no encoder of Resemblyzer \(embedding\.bias, embedding\.weight, l"
-    ):
-        convert_resemblyzer(tmp_path / "a.pt", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+@needs_resemblyzer
+def test_the_folder_of_the_package_and_what_becomes_of_it(released, tmp_path, capsys):
+    out = tmp_path / "ours"
+    assert find_release(released.parent) == find_release(released)
+    assert main(["convert-model", f"model={released}", f"out={out}"]) == 0, capsys.readouterr().err
+    first, second = read_release(released), read_released(out)
+    assert (first[1].model, first[1].features) == (second[1].model, second[1].features)
+    assert all(torch.equal(tensor, second[0].state_dict()[name]) for name, tensor in first[0].state_dict().items())
+
+
+def state(**changes: torch.Tensor | None) -> dict[str, torch.Tensor]:
+    """The weights of an encoder, of zeros."""
+    made = {"similarity_weight": torch.ones(1), "similarity_bias": torch.zeros(1)}
+    for layer, inputs in enumerate((40, 256, 256)):
+        made |= {
+            f"lstm.weight_ih_l{layer}": torch.zeros(1024, inputs),
+            f"lstm.weight_hh_l{layer}": torch.zeros(1024, 256),
+        }
+        made |= {f"lstm.bias_{side}_l{layer}": torch.zeros(1024) for side in ("ih", "hh")}
+    made |= {"linear.weight": torch.zeros(256, 256), "linear.bias": torch.zeros(256)}
+    return {name: tensor for name, tensor in {**made, **changes}.items() if tensor is not None}
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({"linear.bias": None}, "there is no 'embedding.bias'"),
+        ({"linear.weight": None, "linear.bias": None}, "encoder has weights 'linear.*', and there are none here"),
+        ({"lstm.weight_ih_l3": torch.zeros(1024, 256)}, "'lstm.weight_ih_l3' is not a weight of a Resemblyzer encoder"),
+        ({"lstm.weight_ih_l0": torch.zeros(1024, 80)}, "lstm.weight_ih_l0 is (1024, 80), expected (1024, 40)"),
+        ({"lstm.weight_hh_l1": torch.zeros(3)}, "'lstm.weight_hh_l1' is (3,) where the network has (1024, 256)"),
+    ],
+)
+def test_other_weights_are_refused(tmp_path, change, found):
+    file = tmp_path / "encoder.pt"
+    torch.save({"step": 3, "model_state": state(**change)}, file)
+    with pytest.raises(UserError) as caught:
+        read_release(file)
+    assert str(caught.value).startswith(f"{file}: ")
+    assert found in str(caught.value)
+
+
+def test_what_is_no_encoder(tmp_path):
+    file = tmp_path / "pretrained.pt"
+    torch.save({"model_state": {"linear.weight": torch.ones(2, 2)}}, file)
+    assert find_release(tmp_path) is None
+    with pytest.raises(UserError, match=r"pretrained\.pt: holds 'linear\.weight', weights of no kind that is known"):
+        read_release(file)
+    torch.save({"model_state": state()}, file)
+    assert read_release(tmp_path)[1].model == {"name": "ge2e_lstm", "num_bins": 40, "embedding_dim": 256}

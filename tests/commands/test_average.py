@@ -36,7 +36,7 @@ def test_the_description_is_that_of_the_run(tmp_path, exp_dir):
     assert main(["average", str(exp_dir), "num=1", f"out={tmp_path}"]) == 0
     description = yaml.safe_load((tmp_path / "model.yaml").read_text())
     sizes = {"num_bins": BINS, "embedding_dim": 16, "base_width": 4, "embedding_layers": 1}
-    assert description["model"] == {"name": "resnet10", **sizes}
+    assert description["model"] == {"name": "resnet10", **sizes, "pooling_eps": 1e-7}
     trained = yaml.safe_load((exp_dir / "config.yaml").read_text())
     assert description["features"] == trained["features"]
     assert description["training"] == {

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from pathlib import Path
 
 import kaldiio
@@ -12,6 +13,7 @@ import yaml
 from command_material import RATE, voice, write_data, write_model
 
 from svtoolkit import load_model
+from svtoolkit.checkpoints.released import read_released, write_released
 from svtoolkit.cli import main
 from svtoolkit.scoring import embedding_parts
 from svtoolkit.scoring.forward import BoundedForward
@@ -89,6 +91,18 @@ def test_another_rate_is_a_failure_unless_it_is_to_be_converted(tmp_path, model,
     assert "1 of 2 utterances have no embedding" in capsys.readouterr().err
     assert embed(model, data, tmp_path / "e", "resample=true") == 0
     assert len(kaldiio.load_scp(f"{tmp_path}/e.scp")) == 2
+
+
+def test_a_model_whose_embeddings_are_not_finite_embeds_nothing(tmp_path, model, eval_data, capsys):
+    copy = shutil.copytree(model, tmp_path / "model")
+    network, description = read_released(copy)
+    network.stem[0].weight.data[0] = float("nan")
+    write_released(copy, network.state_dict(), description)
+    assert embed(copy, eval_data, tmp_path / "e") == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"error: {eval_data}: no utterance could be embedded; the first reason: ")
+    assert "the embedding is not finite; check the audio for NaN" in error
+    assert not list(tmp_path.glob("e.*"))
 
 
 def test_relative_paths_are_taken_from_root(tmp_path, model, monkeypatch):

@@ -143,6 +143,19 @@ def test_the_interval_needs_speakers(scored, capsys):
     assert result_of(scored / "again.json")["eer_interval"] == [low, high]
 
 
+@pytest.mark.parametrize("label", ["target", "nontarget"])
+def test_a_class_without_trials_is_refused(scored, capsys, label):
+    for name in ("trials", "scores"):
+        lines = (scored / name).read_text().splitlines(keepends=True)
+        kept = [line for line, trial in zip(lines, TRIALS.splitlines(), strict=True) if trial.split()[2] == label]
+        (scored / name).write_text("".join(kept))
+    assert evaluate(scored) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {scored}/scores: all 4 trials are {label} trials; an error rate needs both kinds")
+    assert error.count("\n") == 1
+    assert not (scored / "scores.json").exists()
+
+
 def test_missing_scores(scored, capsys):
     lines = (scored / "scores").read_text().splitlines(keepends=True)
     (scored / "scores").write_text("".join(lines[1:]))

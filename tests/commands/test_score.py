@@ -144,6 +144,20 @@ def holed(tmp_path, words, embeddings) -> list[str]:
     return [*words, "--embeddings", str(scp)]
 
 
+def test_embeddings_that_are_not_finite_are_refused(tmp_path, words, embeddings, capsys):
+    table = vectors(embeddings / "eval.scp")
+    table["s21-0"] = np.where(np.arange(len(table["s21-0"])) == 3, np.nan, table["s21-0"])
+    with kaldiio.WriteHelper(f"ark,scp:{tmp_path}/nan.ark,{tmp_path}/nan.scp") as writer:
+        for name, vector in table.items():
+            writer(name, vector)
+    assert main(["score", *words, "--embeddings", str(tmp_path / "nan.scp")]) == 1
+    assert capsys.readouterr().err == (
+        f"error: {tmp_path}/nan.scp: the embedding of 's21-0' holds NaN or infinity; extract it again, or look at its "
+        "audio\n"
+    )
+    assert not (tmp_path / "scores").exists()
+
+
 def test_a_missing_embedding_is_an_error(tmp_path, holed, capsys):
     assert main(["score", *holed]) == 1
     assert capsys.readouterr().err.startswith("error: 1 of 16 utterances have no embedding: s21-0; the table holds 15")

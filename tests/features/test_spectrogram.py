@@ -140,10 +140,10 @@ def test_statistics_are_those_of_the_crop():
     ("name", "key", "value", "fixed"),
     [
         ("sb80", "window", "povey", "'hamming'"),
-        ("sb80", "num_bins", 24, "80"),
+        ("sb24", "num_bins", 80, "24"),
         ("nemo80", "remove_mean", False, "True"),
         ("clova", "int16_scale", True, "False"),
-        ("redim_tf", "frame_shift_ms", 12.5, "10.0"),
+        ("redim_tf", "frame_length_ms", 20.0, "25.0"),
         ("res40", "sample_rate", 8000, "16000"),
         ("kaldi_3d", "window", "hamming", "'povey'"),
     ],
@@ -177,6 +177,23 @@ def test_what_is_free_is_used():
     assert (features - front_end("redim_pt")(batch)).abs().max() > 0.1
     quieter = front_end("redim_tf", norm_signal=True)(batch * 0.1)
     torch.testing.assert_close(quieter, front_end("redim_tf", norm_signal=True)(batch), rtol=0, atol=2e-2)
+
+
+@pytest.mark.parametrize("name", ["redim_pt", "redim_tf"])
+def test_zeros_behind_the_waveform_and_another_shift(name):
+    padded, plain = front_end(name, pad_right=80, frame_shift_ms=15.0), front_end(name, frame_shift_ms=15.0)
+    for samples in (320, 4000, 9600):
+        batch = waveforms(2, samples)
+        expected = plain(torch.nn.functional.pad(batch, (0, 80)))
+        assert torch.equal(padded(batch), expected)
+        assert padded.num_frames(samples) == expected.shape[1]
+    for frames in (1, 40):
+        fewest = padded.num_samples(frames)
+        assert padded.num_frames(fewest) >= frames > padded.num_frames(fewest - 1)
+    with pytest.raises(ValueError, match="319 samples are shorter than one window"):
+        padded(waveforms(1, 319))
+    with pytest.raises(UserError, match=r"pad_right is -1, expected a number from 0"):
+        front_end(name, pad_right=-1)
 
 
 def test_the_command_line_chooses_one():

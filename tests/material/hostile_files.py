@@ -8,11 +8,11 @@ import pickle
 import struct
 import tarfile
 import zipfile
+import zlib
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import safetensors.torch
 import torch
 
@@ -53,17 +53,37 @@ def zip_of(*members: tuple[str, bytes], compression: int = zipfile.ZIP_DEFLATED)
     return stream.getvalue()
 
 
-def valid_files() -> dict[str, bytes]:
-    """Format -> the content of a good file of ``state()``."""
-    weights = torch_file(state())
+def weight_files(state: dict[str, torch.Tensor], settings: bytes) -> dict[str, bytes]:
+    """Format -> the content of a good file of such weights."""
+    weights = torch_file(state)
     return {
         "zip.pt": weights,
-        "legacy.pt": torch_file({"model_state": state(), "step": 3}, _use_new_zipfile_serialization=False),
-        "safetensors": safetensors.torch.save(state()),
+        "legacy.pt": torch_file({"model_state": state, "step": 3}, _use_new_zipfile_serialization=False),
+        "safetensors": safetensors.torch.save(state),
         "nemo": tar_of(("./model_config.yaml", NEMO_SETTINGS), ("./model_weights.ckpt", weights)),
         "nemo.gz": gzip.compress(tar_of(("model_weights.ckpt", weights), ("model_config.yaml", NEMO_SETTINGS))),
-        "wespeaker.zip": zip_of(("voxceleb/avg_model.pt", weights), ("voxceleb/config.yaml", SETTINGS)),
+        "wespeaker.zip": zip_of(("voxceleb/avg_model.pt", weights), ("voxceleb/config.yaml", settings)),
     }
+
+
+def valid_files() -> dict[str, bytes]:
+    """Format -> the content of a good file of ``state()``."""
+    return weight_files(state(), SETTINGS)
+
+
+SWOLLEN = 80 << 20
+"""Bytes that ``swelling_nemo`` says to be weights, and unpacks to."""
+
+
+def swelling_nemo() -> bytes:
+    """A gzip of 100 kB whose tar has a member of nothing but zeros; whoever unpacks it first needs all its memory."""
+    member = tarfile.TarInfo("model_weights.ckpt")
+    member.size = SWOLLEN
+    packer = zlib.compressobj(1, wbits=31)
+    parts = [packer.compress(member.tobuf())]
+    chunk = bytes(1 << 20)
+    parts += [packer.compress(chunk) for _ in range(SWOLLEN >> 20)]
+    return b"".join([*parts, packer.flush()])
 
 
 class Calls:
@@ -224,31 +244,6 @@ HOSTILE_YAML = {
     "length": b"a: 1\n" * 400_000,
     "a key of a list": b"? [1, 2]\n: 3\n",
 }
-
-
-def mutations(count: int, seed: int = 0) -> Iterator[tuple[str, bytes]]:
-    """Good files of each format with bytes changed, cut off, doubled or moved; as many as are asked for."""
-    random = np.random.default_rng(seed)
-    valid = valid_files()
-    for number in range(count):
-        kind = list(valid)[number % len(valid)]
-        content = bytearray(valid[kind])
-        at = int(random.integers(len(content)))
-        change = ("flip", "cut", "double", "zeros", "swap", "number")[int(random.integers(6))]
-        if change == "flip":
-            for place in random.integers(len(content), size=int(random.integers(1, 9))):
-                content[place] ^= 1 << int(random.integers(8))
-        elif change == "cut":
-            del content[at:]
-        elif change == "double":
-            content[at:at] = content[at : at + 64]
-        elif change == "zeros":
-            content[at : at + 32] = bytes(len(content[at : at + 32]))
-        elif change == "swap":
-            content[at : at + 16] = content[at : at + 16][::-1]
-        else:
-            content[at : at + 8] = struct.pack("<q", int(random.integers(1 << 62)))[: len(content[at : at + 8])]
-        yield f"{number}: {kind}, {change} at {at}", bytes(content)
 
 
 def pyannote_checkpoint() -> dict[str, Any]:

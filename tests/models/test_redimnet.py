@@ -11,7 +11,9 @@ from foreign_networks import randomise
 from network_material import narrow
 
 from svtoolkit.errors import UserError
-from svtoolkit.models.redimnet_blocks import HEADS, Mixing, to_map, to_rows
+from svtoolkit.models import build_model
+from svtoolkit.models.redimnet_blocks import Mixing, to_map, to_rows
+from svtoolkit.models.redimnet_time import HEADS
 from svtoolkit.models.registry import NETWORKS
 
 torch.set_num_threads(1)
@@ -29,7 +31,7 @@ def test_bins_of_zero_fill_up_what_the_strides_do_not_divide(name, bins, padded)
 
 
 def test_the_published_sizes_are_not_filled_up():
-    rows = {name: row for name, row in NETWORKS.rows.items() if name.startswith("redimnet")}
+    rows = {name: row for name, row in NETWORKS.rows.items() if name.startswith("redimnet") and "_b" in name}
     assert len(rows) == 14
     for name, row in rows.items():
         bins = 60 if name == "redimnet_b0" else 72
@@ -46,6 +48,30 @@ def test_frames_that_fill_no_stride_are_left_out():
     assert torch.equal(network(frames), network(frames[:, :40]))
     with pytest.raises(UserError, match=r"^an utterance has 3 frames, and a ReDimNet2 needs 4 or more: leave out"):
         network(frames[:, :3])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("redimnet", {"stages": [[1, 2, 1]]}, "stages[0] is [1, 2, 1], expected a list: stride, blocks, expansion, re"),
+        ("redimnet", {"stages": ["1212"]}, "stages[0] is '1212', expected a list"),
+        ("redimnet", {"stages": [[0, 2, 1, 12]]}, "stages[0] has the stride 0, expected a whole number from 1 to 64"),
+        ("redimnet", {"channels": 0}, "channels is 0 before strides of 8, expected 1 to 4096"),
+        ("redimnet", {"kind": "convnet"}, "kind is 'convnet', expected one of convnext, convnext_relu, basic, excited"),
+        ("redimnet", {"time_block": "gru"}, "time_block is 'gru', expected one of conv+att, conv, att, fc"),
+        ("redimnet", {"group_width": -1}, "group_width is -1, which makes no groups of the 16 channels"),
+        ("redimnet", {"out_channels": 0}, "out_channels is 0, expected a number above 0 or null"),
+        ("redimnet", {"pooled_norm": True, "embedding_layers": 2}, "embedding_layers is 2, but with pooled_norm or"),
+        ("redimnet2", {"skip_frames": -1}, "pad_frames is 0 and skip_frames -1, expected 0 or more"),
+        ("redimnet2", {"stages": [[1, 1, 1, 8, 64]] * 2}, "stages shorten time by 4096, expected 64 or less"),
+        ("redimnet2", {"stages": [[1, 1, 0.01, 8]]}, "an expansion of 0.01 leaves none of 24 channels"),
+        ("redimnet2", {"stages": [[1, 1, 1, 8, 1, [[3]]]]}, "stages[0] has the kernels [[3]], expected pairs of whole"),
+    ],
+)
+def test_sizes_that_make_no_network(name, options, message):
+    with pytest.raises(UserError) as caught, torch.device("meta"):
+        build_model(name, num_bins=72, **options)
+    assert str(caught.value).startswith(f"network {name}: {message}")
 
 
 def test_a_mixture_is_weighted_by_a_softmax_over_the_maps():

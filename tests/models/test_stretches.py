@@ -14,8 +14,9 @@ torch.set_num_threads(1)
 
 BINS = 24
 FAMILIES = ["resnet10", "resnet50", "gemini_df_resnet60", "df_resnet56", "revnet57", "df_revnet89"]
-FAMILIES += ["res2net34_base", "eres2net34_base", "eres2netv2", "xvector", "repvgg_b1g2"]
+FAMILIES += ["res2net34_base", "eres2net34_base", "eres2netv2", "xvector", "sb_xvector", "repvgg_b1g2", "speakernet"]
 LOOK_AT_ALL = ["ecapa_tdnn_c512", "campplus", "simam_resnet34", "repvgg_d2se", "redimnet_b0", "redimnet2_b5"]
+LOOK_AT_ALL += ["sb_ecapa_tdnn", "sb_resnet", "titanet_small"]
 
 
 def network_of(name):

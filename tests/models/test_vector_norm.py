@@ -30,7 +30,9 @@ def test_several_vectors_are_normalised_by_their_own():
     assert torch.equal(norm.eval()(x), plain.eval()(x))
 
 
-@pytest.mark.parametrize("name", ["ecapa_tdnn_c512", "campplus", "xvector", "redimnet2_b5"])
+@pytest.mark.parametrize(
+    "name", ["ecapa_tdnn_c512", "campplus", "xvector", "redimnet2_b5", "sb_ecapa_tdnn", "sb_resnet"]
+)
 def test_a_network_trains_on_one_utterance(name):
     network = narrow(name, num_bins=16, embedding_dim=8).train()
     network(torch.randn(1, 40, 16)).square().sum().backward()

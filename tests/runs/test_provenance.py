@@ -99,7 +99,7 @@ def test_the_model_is_found_through_the_embeddings(folder_of_runs):
 
 
 def test_the_model_behind_scores(folder_of_runs):
-    assert model_behind("s/cosine") == "exp/model"
+    assert model_behind("s/cosine") == ("exp/model", None)
     write_record("s/elsewhere.yaml", "svt score", {"embeddings": "gone.scp"})
     assert [model_behind(scores) for scores in ("s/elsewhere", "s/nothing")] == [None, None]
 

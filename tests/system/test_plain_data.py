@@ -6,8 +6,20 @@ import io
 
 import pytest
 import yaml
+from hostile_files import ALIASES
 
-from svtoolkit.system.plain_data import DEEPEST, MalformedError, check_yaml, parse_json, read_yaml, write_yaml
+from svtoolkit.system.plain_data import (
+    DEEPEST,
+    LARGEST_YAML,
+    MalformedError,
+    Tagged,
+    check_yaml,
+    parse_json,
+    parse_tagged_yaml,
+    read_text,
+    read_yaml,
+    write_yaml,
+)
 
 
 def as_yaml(tmp_path, text: str) -> object:
@@ -57,6 +69,34 @@ def test_what_is_no_yaml(tmp_path, text, reason, line):
 def test_what_is_no_json(text):
     with pytest.raises(MalformedError):
         parse_json(text)
+
+
+def test_an_alias_of_what_is_flat_is_that_and_any_other_is_a_word():
+    text = "a: &x 3\nb: &y [1, *x]\nc: &z !new:Class {d: *y}\ne: [*x, *y, *z, *no]\nf: &w [*w]\n"
+    assert parse_tagged_yaml(text, aliases=True) == {
+        "a": 3,
+        "b": [1, 3],
+        "c": Tagged("!new:Class", {"d": [1, 3]}),
+        "e": [3, [1, 3], Tagged("*", "z"), Tagged("*", "no")],
+        "f": [Tagged("*", "w")],
+    }
+    with pytest.raises(MalformedError, match=r"found the alias \*x on line 2"):
+        parse_tagged_yaml(text)
+    with pytest.raises(MalformedError, match="nested deeper"):
+        parse_tagged_yaml("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), aliases=True)
+
+
+def test_many_aliases_of_many_are_not_walked():
+    assert len(repr(parse_tagged_yaml(ALIASES.decode(), aliases=True))) < 20 * len(ALIASES)
+
+
+def test_long_files_are_refused_before_they_are_read(tmp_path):
+    with (tmp_path / "a.yaml").open("wb") as stream:
+        stream.truncate(1 << 40)
+    with pytest.raises(MalformedError, match=f"it has {1 << 40} bytes, expected at most {LARGEST_YAML}"):
+        read_yaml(tmp_path / "a.yaml")
+    with pytest.raises(MalformedError, match="expected at most 9"):
+        read_text(tmp_path / "a.yaml", most=9)
 
 
 def test_no_aliases_are_written():

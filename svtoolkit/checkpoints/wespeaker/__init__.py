@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from svtoolkit.checkpoints.layout import fill_network, rename_to_ours, rename_to_theirs
+from svtoolkit.checkpoints.redimnet_names import redimnet2_layout
 from svtoolkit.checkpoints.wespeaker.description import network_of
 from svtoolkit.checkpoints.wespeaker.families import LAYOUTS
 
@@ -20,7 +21,7 @@ def to_wespeaker(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     Raises:
         UserError: a key that no network of a family that WeSpeaker has, has.
     """
-    return rename_to_theirs(weights, LAYOUTS, "WeSpeaker")
+    return rename_to_theirs(weights, (*LAYOUTS, redimnet2_layout(weights)), "WeSpeaker")
 
 
 def from_wespeaker(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -32,7 +33,7 @@ def from_wespeaker(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         UserError: a key that no network of ours has, or a part of the network without any.
     """
     kept = {name: tensor for name, tensor in weights.items() if not name.startswith(HEADS)}
-    return rename_to_ours(kept, LAYOUTS, "WeSpeaker")
+    return rename_to_ours(kept, (*LAYOUTS, redimnet2_layout(kept)), "WeSpeaker")
 
 
 def load_wespeaker(network: nn.Module, weights: Mapping[str, Tensor]) -> None:

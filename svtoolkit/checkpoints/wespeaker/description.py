@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from svtoolkit.checkpoints import redimnet_config
 from svtoolkit.errors import UserError
 from svtoolkit.models.registry import complete_model
 
@@ -81,40 +82,71 @@ DESCRIPTIONS = {
 """Their ``model`` -> how it becomes ours."""
 
 
+CLASSES = {
+    "ReDimNet": redimnet_config.FIRST,
+    "ReDimNet2Custom": redimnet_config.SECOND,
+    "ReDimNet2Wrap": redimnet_config.SECOND,
+}
+"""Their classes whose model_args are all sizes of a network -> ours of any size; we write the first of each."""
+
+
 def network_of(model: str, model_args: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of ``build_model`` for the network that both keys of a config.yaml describe.
 
     Raises:
         UserError: a model or a key that is not known, a value that makes a network that is not here.
     """
+    if model in CLASSES:
+        return sized_network_of(model, model_args, f"model_args of {model}")
     if model not in DESCRIPTIONS:
         near = difflib.get_close_matches(str(model), DESCRIPTIONS, n=1)
         meant = f"did you mean {near[0]!r}? " if near else ""
-        raise UserError(f"model is {model!r}, {meant}expected one of {', '.join(DESCRIPTIONS)}")
+        raise UserError(f"model is {model!r:.80}, {meant}expected one of {', '.join([*DESCRIPTIONS, *CLASSES])}")
     description = DESCRIPTIONS[model]
     bins, default_bins = description.bins
     sizes = {bins: ("num_bins", default_bins), "embed_dim": ("embedding_dim", description.embedding)}
     only = {**description.only, **({"pooling_func": description.pooling} if description.pooling else {})}
     known = [*sizes, *only, *description.renamed]
+    if model.startswith("ReDimNet2B") and any(key not in known for key in model_args):
+        row = {"name": description.name, "num_bins": default_bins, "embedding_dim": description.embedding}
+        begins = redimnet_config.arguments_of(row)
+        begins["F"] = begins.pop("feat_dim")
+        return sized_network_of(model, {**begins, **model_args}, f"model_args of {model}")
     for key, value in model_args.items():
         if key not in known:
-            raise UserError(f"model_args of {model} has {key!r}, expected no other keys than {', '.join(known)}")
+            raise UserError(f"model_args of {model} has {key!r:.80}, expected no other keys than {', '.join(known)}")
         if key in only and value != only[key]:
             raise UserError(
-                f"model_args of {model}: {key} is {value!r}, and a network is known for {only[key]!r} alone"
+                f"model_args of {model}: {key} is {value!r:.80}, and a network is known for {only[key]!r} alone"
             )
     found: dict[str, Any] = {"name": description.name}
     for key, (ours, default) in sizes.items():
         value = model_args.get(key, default)
         if type(value) is not int or value < 1:
-            raise UserError(f"model_args of {model}: {key} is {value!r}, expected a whole number of 1 or more")
+            raise UserError(f"model_args of {model}: {key} is {value!r:.80}, expected a whole number of 1 or more")
         found[ours] = value
     for key, (ours, values) in description.renamed.items():
         value = model_args.get(key, False)
         if type(value) is not bool:
-            raise UserError(f"model_args of {model}: {key} is {value!r}, expected true or false")
+            raise UserError(f"model_args of {model}: {key} is {value!r:.80}, expected true or false")
         found[ours] = values[value]
     return found
+
+
+def sized_network_of(model: str, arguments: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The same for a model that says all its sizes; ``where`` they stand, as messages begin.
+
+    Raises:
+        UserError: a key that is not known, a value that makes a network that is not here, or features of its own.
+    """
+    name = redimnet_config.generation_of(model.lower())
+    if arguments.get("spec") not in (None, "fbank"):
+        raise UserError(f"{where}: spec is {arguments['spec']!r:.80}, and a network is known for 'fbank' alone")
+    found = redimnet_config.network_of(name, arguments, where)
+    frames = arguments.get("pad_right_samples")
+    if frames is not None and (type(frames) is not int or not 0 <= frames < 1 << 20):
+        raise UserError(f"{where}: pad_right_samples is {frames!r:.80}, expected a whole number from 0 to {1 << 20}")
+    return {**found, "pad_frames": frames} if frames else found
 
 
 def config_of(ours: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -124,6 +156,12 @@ def config_of(ours: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         UserError: a network, or a setting of one, that WeSpeaker does not have.
     """
     wanted = complete_model(ours)
+    if wanted["name"] in CLASSES.values():
+        model = next(model for model, name in CLASSES.items() if name == wanted["name"])
+        cannot = [key for key in ("pooled_norm", "embedding_norm") if model == "ReDimNet" and wanted[key]]
+        if cannot:
+            raise UserError(f"model.{cannot[0]} is True, and WeSpeaker's {model} has no such setting")
+        return model, redimnet_config.arguments_of(wanted)
     by_name = {description.name: (model, description) for model, description in DESCRIPTIONS.items()}
     if wanted["name"] not in by_name:
         raise UserError(f"model.name is {wanted['name']!r}, and WeSpeaker has no such network")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from svtoolkit.checkpoints.layout import Layout, Part
+from svtoolkit.checkpoints.redimnet_names import REDIMNET_PARTS
 
 _LINEAR = "(weight|bias)"
 _STATISTICS = "(running_mean|running_var|num_batches_tracked)"
@@ -40,7 +41,7 @@ def _with_embeddings(network: str, expected: str, parts: tuple[Part, ...]) -> tu
     )
 
 
-_RESNETS = _with_embeddings("ResNet", "conv1, bn1, layer1 to layer4", (*_STEM, *_stages(f"{_BLOCK}|{_SHORTCUT}")))
+RESNETS = _with_embeddings("ResNet", "conv1, bn1, layer1 to layer4", (*_STEM, *_stages(f"{_BLOCK}|{_SHORTCUT}")))
 # Their stem is downsample_layers.0; the downsampling that a stage of ours begins with is one more of these.
 _GEMINIS = _with_embeddings(
     "Gemini-DF-ResNet",
@@ -202,54 +203,10 @@ _REPVGGS = (
     _repvgg("RepVGG with one convolution a block", {"fused": ("rbr_reparam", _LINEAR)}),
 )
 
-_MAP_BLOCK = (
-    rf"(conv[12]\.weight|conv[12]pw\.{_LINEAR}|bn[12]\.{_BATCH_NORM}|se\.(squeeze|exitation)\.{_LINEAR}"
-    rf"|(dwconvs\.0|pwconv1)\.{_LINEAR}|norm\.{_BATCH_NORM})"
-)
-_TIME_CONTEXT = (
-    rf"((red_dim_conv\.[01]|exp_dim_conv)\.{_LINEAR}|tcm\.[0-3]\.((dwconvs\.0|pwconv1)\.{_LINEAR}|norm\.{_BATCH_NORM})"
-    rf"|tcm\.4\.(attention\.[kvq]_proj|attention\.out_proj|layer_norm|final_layer_norm|feed_forward\.\w+_dense)\.{_LINEAR})"
-)
-_STAGE_REST = rf"({_LINEAR}|[03]\.{_LINEAR}|1\.{_BATCH_NORM}|{_TIME_CONTEXT})"
-
-
-def _redimnet_stages(shift: int) -> tuple[Part, ...]:
-    """Layers of the stages, whose number is theirs plus ``shift``."""
-    return tuple(
-        part
-        for stage in range(6)
-        for part in (
-            Part(f"stages.{stage}.#.", f"backbone.stage{stage}.#.conv_block.", _MAP_BLOCK, shift, optional=stage > 0),
-            Part(f"stages.{stage}.#.", f"backbone.stage{stage}.#.", _STAGE_REST, shift, optional=stage > 0),
-        )
-    )
-
-
-_REDIMNET_PARTS = (
-    Part("stem.", "backbone.stem.", rf"[01]\.{_LINEAR}"),
-    Part("mixings.#.w", "backbone.inputs_weights.#", ""),
-    *_redimnet_stages(0),
-    Part("pooling.", "pool.", rf"linear[12]\.{_LINEAR}"),
-)
-_REDIMNETS = _with_embeddings("ReDimNet", "backbone, pool", _REDIMNET_PARTS)
-# Their stages begin with the mixture of what is before them, and a change of its shape.
-_REDIMNET2 = Layout(
-    "ReDimNet2",
-    "backbone, pool, bn and linear",
-    (
-        Part("stem.", "backbone.stem.", rf"[01]\.{_LINEAR}"),
-        *(Part(f"mixings.{i}.", f"backbone.stage{i}.0.", "w") for i in range(6)),
-        Part("mixings.6.", "backbone.fin_wght1d.", "w"),
-        *_redimnet_stages(-2),
-        Part("head.conv.", "backbone.head.", _LINEAR, optional=True),
-        Part("pooling.", "pool.", rf"linear[12]\.{_LINEAR}"),
-        Part("embedding.0.", "bn.", _BATCH_NORM),
-        Part("embedding.1.", "linear.", _LINEAR),
-    ),
-)
+_REDIMNETS = _with_embeddings("ReDimNet", "backbone, pool", REDIMNET_PARTS)
 
 LAYOUTS = (
-    *_RESNETS,
+    *RESNETS,
     *_GEMINIS,
     _ECAPA_TDNN,
     CAMPPLUS,
@@ -259,6 +216,5 @@ LAYOUTS = (
     _XVECTOR,
     *_REPVGGS,
     *_REDIMNETS,
-    _REDIMNET2,
 )
-"""Where two fit equally well, the first is meant."""
+"""Where two fit equally well, the first is meant; that of a ReDimNet2 is made for its stages."""
