@@ -30,7 +30,7 @@ from benchmarks.training_step import BINS, FRAMES, REVERSIBLE, build_network
 from svtoolkit.device import PRECISIONS, autocast
 from svtoolkit.models.residual_functions import basic_function
 from svtoolkit.reporting.canvas import COLOURS, add_legend, drawing, png_bytes
-from svtoolkit.reversible import AdditiveCoupling, Chain, ReversibleSequence, snap
+from svtoolkit.reversible import AdditiveCoupling, Chain, ReversibleSequence, by_block, snap
 from svtoolkit.reversible.coupling import split_streams
 from svtoolkit.system.atomic import atomic_write
 
@@ -81,7 +81,7 @@ def gradient_error(sequence: ReversibleSequence, x: Tensor, upstream: Tensor, pr
     chain = Chain(sequence)
 
     def gradients(recompute: bool) -> list[Tensor]:
-        chain.recompute = recompute
+        chain.planner = by_block if recompute else None
         leaf = x.clone().requires_grad_()
         with autocast(x.device, precision):
             y = chain(leaf)

@@ -21,6 +21,7 @@ from svtoolkit.config import (
 )
 from svtoolkit.errors import UserError
 from svtoolkit.losses.registry import LOSSES
+from svtoolkit.memory.registry import STRATEGIES
 from svtoolkit.models.front_ends import BACKENDS, FRONT_ENDS, RELEASED_FRONT_ENDS
 from svtoolkit.models.registry import NETWORKS
 from svtoolkit.optim.registry import OPTIMIZERS
@@ -98,13 +99,10 @@ GROUPS: dict[str, Mapping[str, Option]] = {
         Registered(FRONT_ENDS, "backend", hidden=BACKENDS | RELEASED_FRONT_ENDS),  # type: ignore[arg-type]  # it is only read
     ),
     "model": Registered(NETWORKS),
-    "memory": {
-        "auto": Option(MemoryStrategyConfig(), "activations are recomputed in reversible networks, stored elsewhere"),
-        "store": Option(MemoryStrategyConfig("store"), "autograd stores activations, of a reversible network, too"),
-        "reversible": Option(
-            MemoryStrategyConfig("reversible"), "activations are recomputed; refused where no stage is reversible"
-        ),
-    },
+    "memory": ChainMap(
+        {"auto": Option(MemoryStrategyConfig(), "activations are recomputed in reversible networks, stored elsewhere")},
+        Registered(STRATEGIES, "strategy"),  # type: ignore[arg-type]  # it is only read
+    ),
     "loss": Registered(LOSSES, changed={"softmax": {"margin": 0.0, "scale": 1.0}}),
     "margin_schedule": {
         "exponential": Option(MarginScheduleConfig(), "WeSpeaker's ramp"),

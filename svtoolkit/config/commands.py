@@ -14,6 +14,7 @@ from svtoolkit.config.data import (
     ValidateConfig,
 )
 from svtoolkit.config.losses import LossConfig
+from svtoolkit.config.memory import MemoryStrategyConfig
 from svtoolkit.config.networks import ModelConfig, ResNetConfig
 from svtoolkit.config.scoring import (
     FRONT_END,
@@ -26,7 +27,7 @@ from svtoolkit.config.scoring import (
     VerifyConfig,
 )
 from svtoolkit.config.setting import REQUIRED, setting
-from svtoolkit.config.training import MemoryStrategyConfig, OptimConfig, SGDConfig, TrainConfig
+from svtoolkit.config.training import OptimConfig, SGDConfig, TrainConfig
 
 
 @dataclass

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from svtoolkit.config.losses import LossConfig
+from svtoolkit.config.memory import MemoryStrategyConfig
 from svtoolkit.config.networks import ModelConfig, ResNetConfig
 from svtoolkit.config.setting import REQUIRED, setting
 
@@ -60,19 +61,6 @@ class FeaturesConfig:
     high_freq: float = setting(0.0, "upper edge of the last filter, Hz; 0 or below: offset from the Nyquist frequency")
     int16_scale: bool = setting(True, "multiply samples in [-1, 1] by 32768 first, as Kaldi and WeSpeaker do")
     remove_mean: bool = setting(True, "subtract the mean over time of the crop or utterance")
-
-
-@dataclass
-class MemoryStrategyConfig:
-    """What becomes of activations between forward and backward pass."""
-
-    strategy: str = setting(
-        "auto",
-        "store: kept by autograd; reversible: recomputed from the output of each reversible stage; auto: "
-        "reversible where the network is; choose with memory=...",
-    )
-    exact: bool = setting(True, "exact arithmetic in reversible stages: gradients of stored activations, bit for bit")
-    exact_bits: int = setting(14, "exact streams: multiples of 2**-exact_bits, below 2**(24 - exact_bits)")
 
 
 @dataclass

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from svtoolkit.models.blocks import BasicBlock, VectorNorm, conv3x3, strided_size
 from svtoolkit.models.pooling import StatisticsPooling
 from svtoolkit.models.speaker_network import PooledNetwork
+from svtoolkit.reversible import Chain
 
 HEAD_WIDTH = 32
 """Channels of the two-dimensional convolutions."""
@@ -22,9 +23,9 @@ SEGMENT = 100
 """Frames over which a mask takes its local context."""
 
 
-def _halving_stage() -> nn.Sequential:
+def _halving_stage() -> Chain:
     """Two blocks, of which the first halves the frequency axis."""
-    return nn.Sequential(BasicBlock(HEAD_WIDTH, HEAD_WIDTH, (2, 1)), BasicBlock(HEAD_WIDTH, HEAD_WIDTH))
+    return Chain(BasicBlock(HEAD_WIDTH, HEAD_WIDTH, (2, 1)), BasicBlock(HEAD_WIDTH, HEAD_WIDTH))
 
 
 class ConvolutionHead(nn.Module):
@@ -134,7 +135,7 @@ class DenseStage(nn.Module):
 
     def __init__(self, in_channels: int, count: int, dilation: int) -> None:
         super().__init__()
-        self.layers = nn.Sequential(*(DenseLayer(in_channels + GROWTH * number, dilation) for number in range(count)))
+        self.layers = Chain(*(DenseLayer(in_channels + GROWTH * number, dilation) for number in range(count)))
         self.transition = Transition(in_channels + GROWTH * count)
 
     def forward(self, x: Tensor) -> Tensor:

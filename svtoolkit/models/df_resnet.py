@@ -7,6 +7,7 @@ from torch import nn
 from svtoolkit.models.blocks import DFBottleneck, conv3x3, embedding_of, strided_size
 from svtoolkit.models.pooling import StatisticsPooling
 from svtoolkit.models.speaker_network import ChainNetwork
+from svtoolkit.reversible import Chain
 
 WIDTHS = (32, 64, 128, 256)
 STRIDES = (None, (2, 2), (2, 2), (2, 2))
@@ -40,7 +41,7 @@ def build_df_resnet(
             stage.append(nn.Sequential(conv3x3(channels, width, stride), nn.BatchNorm2d(width)))
             channels, bins = width, strided_size(bins, stride[0])
         stage += [DFBottleneck(channels) for _ in range(count)]
-        stages.append(nn.Sequential(*stage))
+        stages.append(Chain(*stage))
     embedding = embedding_of(2 * channels * bins, embedding_dim, embedding_layers)
     # Downsamplings are counted in Gemini alone, as its authors do.
     layers = 1 + DFBottleneck.convolutions * sum(blocks) + 1 + (len(GEMINI_STRIDES) if gemini else 0)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from svtoolkit.models.blocks import VectorNorm
 from svtoolkit.models.pooling import AttentivePooling
 from svtoolkit.models.speaker_network import PooledNetwork
+from svtoolkit.reversible import Chain
 
 DILATIONS = (2, 3, 4)
 """Of the three blocks."""
@@ -101,16 +102,12 @@ class EcapaTdnn(PooledNetwork):
         super().__init__()
         self.embedding_dim = embedding_dim
         self.stem = TdnnUnit(num_bins, channels, 5)
-        self.stages = nn.ModuleList(SERes2Block(channels, dilation) for dilation in DILATIONS)
+        self.stages = Chain(*(SERes2Block(channels, dilation) for dilation in DILATIONS))
         self.aggregation = nn.Conv1d(len(DILATIONS) * channels, AGGREGATED, 1)
         self.pooling = AttentivePooling(AGGREGATED, global_context=global_context)
         self.embedding = nn.Sequential(VectorNorm(2 * AGGREGATED), nn.Linear(2 * AGGREGATED, embedding_dim))
 
     def feature_map(self, frames: Tensor) -> Tensor:
         """(batch, frames, bins) -> (batch, 1536, frames)."""
-        value = self.stem(frames.transpose(1, 2))
-        results = []
-        for block in self.stages:
-            value = block(value)
-            results.append(value)
+        results = self.stages.values(self.stem(frames.transpose(1, 2)))
         return F.relu(self.aggregation(torch.cat(results, dim=1)))

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from svtoolkit.models.blocks import conv1x1, conv3x3, embedding_of, projection_shortcut, strided_size
 from svtoolkit.models.pooling import StatisticsPooling
 from svtoolkit.models.speaker_network import ChainNetwork, PooledNetwork
+from svtoolkit.reversible import Chain
 
 BLOCKS = (3, 4, 6, 3)
 STRIDES = (1, 2, 2, 2)
@@ -232,9 +233,9 @@ def _stage(
     expansion: int = 2,
     keep_last: bool = False,
     fuse: bool = False,
-) -> nn.Sequential:
+) -> Chain:
     """Blocks of one width; the first has the stride."""
-    stage = nn.Sequential()
+    stage = Chain()
     for position in range(count):
         block = Res2Block(
             channels * expansion if position else in_channels,

@@ -23,6 +23,7 @@ from svtoolkit.models.redimnet_blocks import (
 )
 from svtoolkit.models.redimnet_time import TimeContext
 from svtoolkit.models.speaker_network import PooledNetwork
+from svtoolkit.reversible import Chain
 
 KINDS = ("convnext", "convnext_relu", "basic", "excited")
 """Of the two-dimensional blocks; excited ones weight frequencies too."""
@@ -217,7 +218,7 @@ class ReDimNet(Dimensions):
             layers.append(ToRows())
             if stage.reduction is not None:
                 layers.append(TimeContext(self.rows, stage.reduction, time_block))
-            self.stages.append(nn.Sequential(*layers))
+            self.stages.append(Chain(*layers))
         self.head: nn.Module = nn.Identity()
         if out_channels is not None:
             self.head = nn.Sequential(nn.Conv1d(self.rows, out_channels, 1), nn.BatchNorm1d(out_channels))

@@ -16,6 +16,7 @@ from svtoolkit.models.pooling import AttentivePooling
 from svtoolkit.models.redimnet import Dimensions, read_stages
 from svtoolkit.models.redimnet_blocks import FrequencyEmbedding, Mixing, ToRows, to_map
 from svtoolkit.models.redimnet_time import TimeContext
+from svtoolkit.reversible import Chain
 
 
 class TimeUpsampling(nn.Module):
@@ -158,9 +159,9 @@ class ReDimNet2(Dimensions):
             context = [TimeContext(self.rows, stage.reduction, time_block)] if stage.reduction is not None else []
             ends = [[TimeUpsampling(self.time_stride), *norm()] for _ in range(1 + (dual_maps and bool(context)))]
             if dual_maps and context:
-                self.stages.append(DualStage(nn.Sequential(*layers), *context, *(nn.Sequential(*end) for end in ends)))
+                self.stages.append(DualStage(Chain(*layers), *context, *(nn.Sequential(*end) for end in ends)))
             else:
-                self.stages.append(nn.Sequential(*layers, *context, *ends[0]))
+                self.stages.append(Chain(*layers, *context, *ends[0]))
             maps += len(ends)
             self.mixings.append(Mixing(maps, self.rows))
         self.head: nn.Module = nn.Identity()

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from svtoolkit.models.blocks import strided_size
 from svtoolkit.models.pooling import StatisticsPooling
 from svtoolkit.models.speaker_network import ChainNetwork
+from svtoolkit.reversible import Chain
 
 STRIDES = (1, 2, 2, 2)
 GROUPED_BLOCKS = range(2, 27, 2)
@@ -172,7 +173,7 @@ def build_repvgg(
     kind = {"dilated": dilated, "excited": excited, "deployed": deployed}
     stem, stages, bins, number = RepVggBlock(1, channels, **kind), [], num_bins, 0
     for width, count, stride in zip(widths, blocks, STRIDES, strict=True):
-        stage = nn.Sequential()
+        stage = Chain()
         for position in range(count):
             number += 1
             grouped = groups if number in GROUPED_BLOCKS else 1

@@ -7,6 +7,7 @@ from torch import nn
 from svtoolkit.models.blocks import BasicBlock, Bottleneck, conv3x3, embedding_of, strided_size
 from svtoolkit.models.pooling import StatisticsPooling
 from svtoolkit.models.speaker_network import ChainNetwork
+from svtoolkit.reversible import Chain
 
 STRIDES = (1, 2, 2, 2)
 
@@ -52,7 +53,7 @@ def build_resnet(
         for position in range(count):
             stage.append(residual(channels, width * 2**index, stride if position == 0 else 1))
             channels = width * 2**index * residual.expansion
-        stages.append(nn.Sequential(*stage))
+        stages.append(Chain(*stage))
         bins = strided_size(bins, stride)
     embedding = embedding_of(2 * channels * bins, embedding_dim, embedding_layers)
     layers = 1 + residual.convolutions * sum(blocks) + 1  # shortcuts are not counted

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from svtoolkit.models.blocks import BasicBlock, conv3x3, strided_size
 from svtoolkit.models.pooling import NormalisedAttentivePooling
 from svtoolkit.models.speaker_network import ChainNetwork
+from svtoolkit.reversible import Chain
 
 STRIDES = (1, 2, 2, 2)
 LAMBDA = 1e-4
@@ -51,7 +52,7 @@ def build_simam_resnet(
     stem = nn.Sequential(conv3x3(1, width), nn.BatchNorm2d(width), nn.ReLU())
     stages, channels, bins = [], width, num_bins
     for index, (count, stride) in enumerate(zip(blocks, STRIDES, strict=True)):
-        stage = nn.Sequential()
+        stage = Chain()
         for position in range(count):
             stage.append(SimamBlock(channels, width * 2**index, 1 if position else stride))
             channels = width * 2**index

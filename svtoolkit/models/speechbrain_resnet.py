@@ -9,6 +9,7 @@ from svtoolkit.models.blocks import VectorNorm, conv1x1, conv3x3, projection_sho
 from svtoolkit.models.ecapa_tdnn import SqueezeExcitation
 from svtoolkit.models.pooling import NormalisedAttentivePooling
 from svtoolkit.models.speaker_network import PooledNetwork
+from svtoolkit.reversible import Chain
 
 FACTORS, STRIDES = (1, 1, 2, 2), (1, 2, 2, 2)
 """Of the four stages: channels to those of the first, stride of the first block."""
@@ -74,7 +75,7 @@ class SpeechBrainResNet(PooledNetwork):
         self.stages = nn.ModuleList()
         channels, bins = width, num_bins
         for index, (count, factor, stride) in enumerate(zip(blocks, FACTORS, STRIDES, strict=True)):
-            stage = nn.Sequential()
+            stage = Chain()
             for position in range(count):
                 stage.append(
                     PreactivatedBlock(channels, width * factor, 1 if position else stride, excited=index < EXCITED)

@@ -14,6 +14,7 @@ from svtoolkit.models.ecapa_tdnn import DILATIONS, SCALE, SqueezeExcitation
 from svtoolkit.models.pooling import ContextAttentivePooling, StatisticsPooling
 from svtoolkit.models.speaker_network import PooledNetwork
 from svtoolkit.models.xvector import CONTEXTS
+from svtoolkit.reversible import Chain
 
 
 class ReflectedUnit(nn.Module):
@@ -105,7 +106,7 @@ class SpeechBrainEcapaTdnn(PooledNetwork):
         aggregated = len(DILATIONS) * width
         self.embedding_dim = embedding_dim
         self.stem = ReflectedUnit(num_bins, width, 5)
-        self.stages = nn.ModuleList(ReflectedSERes2Block(width, dilation) for dilation in DILATIONS)
+        self.stages = Chain(*(ReflectedSERes2Block(width, dilation) for dilation in DILATIONS))
         self.aggregation = ReflectedUnit(aggregated, aggregated)
         self.pooling = ContextAttentivePooling(aggregated)
         self.embedding = nn.Sequential(VectorNorm(2 * aggregated), nn.Linear(2 * aggregated, embedding_dim))
@@ -117,11 +118,7 @@ class SpeechBrainEcapaTdnn(PooledNetwork):
             UserError: fewer than 5 frames.
         """
         _check_length(frames, 1 + max(DILATIONS), "sb_ecapa_tdnn")
-        value = self.stem(frames.transpose(1, 2))
-        results = []
-        for block in self.stages:
-            value = block(value)
-            results.append(value)
+        results = self.stages.values(self.stem(frames.transpose(1, 2)))
         return self.aggregation(torch.cat(results, dim=1))
 
 
@@ -151,9 +148,11 @@ class SpeechBrainXVector(PooledNetwork):
             raise ValueError(f"base_width is {width}, expected a whole number of 1 or more")
         self.embedding_dim = embedding_dim
         sizes = [num_bins, *[width] * (len(CONTEXTS) - 1), pooled]
-        self.stages = nn.ModuleList(
-            ReflectedUnit(sizes[index], sizes[index + 1], *context, F.leaky_relu)
-            for index, context in enumerate(CONTEXTS)
+        self.stages = Chain(
+            *(
+                ReflectedUnit(sizes[index], sizes[index + 1], *context, F.leaky_relu)
+                for index, context in enumerate(CONTEXTS)
+            )
         )
         self.pooling = StatisticsPooling(0.0, after_root=1e-5)
         self.embedding = nn.Linear(2 * pooled, embedding_dim)
@@ -165,10 +164,7 @@ class SpeechBrainXVector(PooledNetwork):
             UserError: fewer than 4 frames.
         """
         _check_length(frames, 4, "sb_xvector")
-        value = frames.transpose(1, 2)
-        for layer in self.stages:
-            value = layer(value)
-        return value
+        return self.stages(frames.transpose(1, 2))
 
 
 def _check_length(frames: Tensor, least: int, name: str) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from svtoolkit.models.blocks import VectorNorm
 from svtoolkit.models.pooling import StatisticsPooling, rows_of
 from svtoolkit.models.speaker_network import PooledNetwork
+from svtoolkit.reversible import Chain
 
 BLOCK_EPS = 1e-3
 """Of the BatchNorms in the blocks (nemo/collections/asr/parts/submodules/jasper.py)."""
@@ -175,9 +176,11 @@ class JasperNetwork(PooledNetwork):
         shapes, excited, attentive = FAMILIES[family]
         sizes = [num_bins, *[base_width] * (len(shapes) - 1), map_channels]
         self.embedding_dim = embedding_dim
-        self.stages = nn.ModuleList(
-            JasperBlock(sizes[index], sizes[index + 1], shape, excited=excited, dropout=dropout)
-            for index, shape in enumerate(shapes)
+        self.stages = Chain(
+            *(
+                JasperBlock(sizes[index], sizes[index + 1], shape, excited=excited, dropout=dropout)
+                for index, shape in enumerate(shapes)
+            )
         )
         self.pooling = ContextPooling(map_channels) if attentive else StatisticsPooling(POOLING_EPS)
         linear = nn.Linear(2 * map_channels, embedding_dim)
@@ -189,10 +192,7 @@ class JasperNetwork(PooledNetwork):
 
     def feature_map(self, frames: Tensor) -> Tensor:
         """(batch, frames, bins) -> (batch, map_channels, frames)."""
-        value = frames.transpose(1, 2)
-        for block in self.stages:
-            value = block(value)
-        return value
+        return self.stages(frames.transpose(1, 2))
 
 
 def build_titanet(

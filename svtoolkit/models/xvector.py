@@ -9,6 +9,7 @@ from svtoolkit.errors import UserError
 from svtoolkit.models.blocks import two_embedding_layers
 from svtoolkit.models.pooling import StatisticsPooling
 from svtoolkit.models.speaker_network import PooledNetwork
+from svtoolkit.reversible import Chain
 
 CONTEXTS = ((5, 1), (3, 2), (3, 3), (1, 1), (1, 1))
 """Kernel size and dilation of the five layers (Snyder et al., table 1)."""
@@ -45,8 +46,8 @@ class XVector(PooledNetwork):
         super().__init__()
         self.embedding_dim = embedding_dim
         sizes = [num_bins, *[width] * (len(CONTEXTS) - 1), pooled]
-        self.stages = nn.ModuleList(
-            FrameLayer(sizes[index], sizes[index + 1], *context) for index, context in enumerate(CONTEXTS)
+        self.stages = Chain(
+            *(FrameLayer(sizes[index], sizes[index + 1], *context) for index, context in enumerate(CONTEXTS))
         )
         self.pooling = StatisticsPooling()
         self.embedding = two_embedding_layers(2 * pooled, embedding_dim)
@@ -62,7 +63,4 @@ class XVector(PooledNetwork):
                 f"an utterance has {frames.shape[1]} frames, and model=xvector needs {LEAST_FRAMES} or more: leave "
                 "out what is shorter, or choose another network"
             )
-        value = frames.transpose(1, 2)
-        for layer in self.stages:
-            value = layer(value)
-        return value
+        return self.stages(frames.transpose(1, 2))

@@ -1,196 +1,82 @@
-"""A chain of modules as one step of autograd, which keeps the cuts between them and recomputes everything else."""
+"""A chain of modules that is trained with stored activations, or by a plan of what is recomputed."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from contextlib import nullcontext
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from svtoolkit.reversible.coupling import Record, ReversibleSequence, layout_of, refuse_in_place, split_streams
-from svtoolkit.reversible.manual_backward import recompute_backward
 from svtoolkit.reversible.manual_layers import has_hooks
-from svtoolkit.reversible.recomputation import AutocastState, ModuleState, ParameterGradients, RandomState
+from svtoolkit.reversible.plans import Planner
+from svtoolkit.reversible.segments import needs_gradient, run_plan
 
 
 class Chain(nn.Sequential):
     """Modules one after the other, trained with stored activations or by recomputation.
 
     Attributes:
-        recompute: whether to keep no more than the cuts: inputs of ordinary modules, results of reversible sequences.
+        planner: which modules are recomputed together, by their number; None: none, autograd stores what it needs.
     """
 
-    recompute = False
+    planner: Planner | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """As ``nn.Sequential``."""
-        return _run(list(self), x) if self.recompute else super().forward(x)
+        return super().forward(x) if self.planner is None else _run(list(self), x, self.planner)
+
+    def values(self, x: Tensor) -> list[Tensor]:
+        """What each module makes of what the one before it made: for networks that use more than the last."""
+        found: list[Tensor] = []
+        for module in self:
+            before = found[-1] if found else x
+            found.append(module(before) if self.planner is None else _run([module], before, self.planner))
+        return found
 
 
 def run_in_chain(modules: Iterable[nn.Module], x: Tensor) -> Tensor:
-    """Modules one after the other; neighbouring chains that recompute are run as one.
+    """Modules one after the other; neighbouring chains with the same plan are run as one.
 
     Between two steps of autograd the engine holds the gradient that it hands over; inside one it need not. A chain with
     hooks on it (those of sharded training are) is called as the module that it is.
     """
     pending: list[nn.Module] = []
+    planner: Planner | None = None
     for module in modules:
-        if isinstance(module, Chain) and module.recompute and not has_hooks(module):
+        joined = module.planner if isinstance(module, Chain) and not has_hooks(module) else None
+        if planner is not None and joined is not planner:
+            x, pending = _run(pending, x, planner), []
+        planner = joined
+        if isinstance(module, Chain) and joined is not None:
             pending.extend(module)
-            continue
-        x = module(_run(pending, x))
-        pending = []
-    return _run(pending, x)
+        else:
+            x = module(x)
+    return _run(pending, x, planner) if pending and planner is not None else x
 
 
-def _run(modules: list[nn.Module], x: Tensor) -> Tensor:
+def _run(modules: list[nn.Module], x: Tensor, planner: Planner) -> Tensor:
     """Never compiled, not even in parts: backward evaluates once more as it stands, and must find the same numbers."""
     if "torch._dynamo" not in sys.modules:  # importing it takes seconds, and only who compiles needs it
-        return _run_as_it_stands(modules, x)
-    return torch.compiler.disable(_run_as_it_stands)(modules, x)
+        return _run_as_it_stands(modules, x, planner)
+    return torch.compiler.disable(_run_as_it_stands)(modules, x, planner)
 
 
 _run._torchdynamo_disable = True  # type: ignore[attr-defined]
 
 
-def _run_as_it_stands(modules: list[nn.Module], x: Tensor) -> Tensor:
-    if modules and torch.is_grad_enabled():
-        state = ModuleState(modules)
-        parameters = [parameter for parameter in state.parameters if parameter.requires_grad]
-        if parameters or x.requires_grad:
-            _refuse_sharded(parameters)
-            return _Recomputed.apply(modules, state, x, *parameters)
+def _run_as_it_stands(modules: list[nn.Module], x: Tensor, planner: Planner) -> Tensor:
+    if needs_gradient(modules, x):
+        _refuse_sharded(modules)
+        return run_plan(modules, planner(len(modules)), x)
     for module in modules:
         x = module(x)
     return x
 
 
-class _Recomputed(torch.autograd.Function):
-    """Forward keeps the cuts on the context itself: backward gives each back as soon as it has been used."""
-
-    @staticmethod
-    def forward(ctx: Any, modules: list[nn.Module], state: ModuleState, x: Tensor, *parameters: nn.Parameter) -> Tensor:
-        ctx.modules, ctx.state, ctx.parameters = modules, state, parameters
-        ctx.autocast = AutocastState.capture(x.device)
-        cuts: list[Tensor | None] = []
-        records: list[Record | RandomState | None] = []
-        value: Tensor = x
-        with ctx.autocast.restored():
-            for module in modules:
-                # What comes in is kept for an ordinary module, and as the result of a reversible one before it.
-                before = value
-                value, record = _evaluate(module, before)
-                is_needed = not isinstance(record, Record) or (records and isinstance(records[-1], Record))
-                cuts.append(before.detach() if is_needed else None)
-                records.append(record)
-                del before
-        cuts.append(value.detach() if isinstance(records[-1], Record) else None)
-        # The caller holds the input and output too: save the (small) input through autograd, and drop ours of the
-        # output as soon as possible.
-        ctx.save_for_backward(None if cuts[0] is None else x)
-        cuts[0] = None
-        ctx.cuts, ctx.records, ctx.versions = cuts, records, _versions(cuts)
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        with torch.no_grad():
-            gradients = _Recomputed._gradients(ctx, upstream[0])
-        return gradients if not torch.is_grad_enabled() else _differentiable_once(gradients)
-
-    @staticmethod
-    def _gradients(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        if ctx.cuts is None:
-            raise RuntimeError(
-                "a recomputed chain was to be differentiated a second time after its cuts were freed; "
-                "ask for retain_graph=True the first time"
-            )
-        cuts = list(ctx.cuts)
-        if not _graph_is_kept():
-            ctx.cuts = None
-        if _versions(cuts) != ctx.versions:
-            raise RuntimeError(
-                "the result of a recomputed chain was modified in place before its gradient was computed; "
-                "modify a clone of it"
-            )
-        ctx.state.check()
-        (cuts[0],) = ctx.saved_tensors
-        gradients = ParameterGradients(ctx.parameters)
-        needs_input = ctx.needs_input_grad[2]
-        first = 0 if needs_input else _first_that_learns(ctx.modules, gradients)
-        grad_output: Tensor | None = upstream.clone()  # the engine's own must not be overwritten
-        with ctx.autocast.restored():
-            for position in reversed(range(first, len(ctx.modules))):
-                module, record = ctx.modules[position], ctx.records[position]
-                assert grad_output is not None
-                if isinstance(record, Record):
-                    layout = layout_of(cuts[position + 1])
-                    y = split_streams(cuts[position + 1], record.stream_dtype)
-                    cuts[position + 1] = None
-                    streams = split_streams(grad_output, record.stream_dtype, layout)
-                    grad_output = None
-                    module.invert_(y, streams, record, gradients)
-                    del y
-                    grad_output = torch.cat(streams, dim=1).to(record.input_dtype)
-                    del streams
-                    continue
-                cuts[position + 1] = None
-                with nullcontext() if record is None else record.restored():
-                    grad_output = recompute_backward(
-                        module, cuts[position], grad_output, gradients, needs_input=needs_input or position > first
-                    )
-        return None, None, grad_output if needs_input else None, *gradients.in_order()
-
-
-def _evaluate(module: nn.Module, x: Tensor) -> tuple[Tensor, Record | RandomState | None]:
-    if isinstance(module, ReversibleSequence) and module.is_invertible():
-        return module.run(x)
-    state, version = RandomState(x.device), x._version
-    value = module(x)
-    refuse_in_place(module, x, version)
-    return value, state if state.is_consumed() else None
-
-
-def _versions(cuts: Iterable[Tensor | None]) -> list[int | None]:
-    return [None if cut is None else cut._version for cut in cuts]
-
-
-def _first_that_learns(modules: Iterable[nn.Module], gradients: ParameterGradients) -> int:
-    """Position of the first module with a parameter that needs a gradient: there backward may end."""
-    learns = [any(gradients.wants(parameter) for parameter in module.parameters()) for module in modules]
-    return learns.index(True)
-
-
-def _differentiable_once(gradients: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
-    """The same gradients, which depend on something: second derivatives then reach the refusal instead of nothing."""
-    refusing = iter(_Refusal.apply(torch.empty(0, requires_grad=True), *(g for g in gradients if g is not None)))
-    return tuple(None if gradient is None else next(refusing) for gradient in gradients)
-
-
-class _Refusal(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, anchor: Tensor, *gradients: Tensor) -> tuple[Tensor, ...]:
-        return gradients
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        raise RuntimeError(
-            "the gradient of a recomputed chain cannot be differentiated again; "
-            "second derivatives need stored activations"
-        )
-
-
-def _refuse_sharded(parameters: Iterable[nn.Parameter]) -> None:
-    if any(hasattr(parameter, "full_tensor") for parameter in parameters):  # a DTensor
+def _refuse_sharded(modules: Iterable[nn.Module]) -> None:
+    if any(hasattr(parameter, "full_tensor") for module in modules for parameter in module.parameters()):  # a DTensor
         raise RuntimeError(
             "weights are still sharded inside a chain that recomputes its activations; "
             "apply fully_shard to whole stages or to the whole network, not to parts of a stage"
         )
-
-
-def _graph_is_kept() -> bool:
-    """Whether this backward pass was asked to keep the graph; torch frees by default, and so do we."""
-    return bool(torch._C._autograd._get_current_graph_task_keep_graph())

@@ -106,13 +106,13 @@ class ModuleState:
     """Weights and modes of modules, which a second evaluation relies on."""
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
-        self._modules = nn.ModuleList(modules)
-        self.parameters = list(self._modules.parameters())
+        self.modules = nn.ModuleList(modules)
+        self.parameters = list(self.modules.parameters())
         self._weights, self._modes = self._read()
 
     def _read(self) -> tuple[list[tuple[int, int]], list[bool]]:
-        weights = [(id(parameter), parameter._version) for parameter in self._modules.parameters()]
-        return weights, [module.training for module in self._modules.modules()]
+        weights = [(id(parameter), parameter._version) for parameter in self.modules.parameters()]
+        return weights, [module.training for module in self.modules.modules()]
 
     def check(self) -> None:
         """Raise RuntimeError where a weight or a mode is not what it was."""

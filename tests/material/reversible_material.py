@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from svtoolkit.memory.strategies import apply_strategy
+from svtoolkit.memory import apply_strategy
 from svtoolkit.models import SpeakerNetwork
 from svtoolkit.models.residual_functions import DepthFirstFunction, basic_function, bottleneck_function
 from svtoolkit.models.revnet import build_revnet
-from svtoolkit.reversible import AdditiveCoupling, Chain, ReversibleSequence, snap
+from svtoolkit.reversible import AdditiveCoupling, Chain, ReversibleSequence, by_block, snap
 from svtoolkit.reversible.coupling import split_streams
 from svtoolkit.reversible.manual_backward import recompute_backward
 from svtoolkit.reversible.recomputation import AutocastState, ParameterGradients
@@ -44,6 +44,7 @@ def one_step(
     cast: torch.dtype | None = None,
     seed: int = 0,
     learns_input: bool = True,
+    **settings: object,
 ) -> Step:
     """Forward and backward pass from the module's present state, which is put back.
 
@@ -51,8 +52,9 @@ def one_step(
         cast: under autocast to this type; None: without.
         seed: of the random numbers that the module draws.
         learns_input: whether the input has a gradient, too.
+        settings: further ones of the strategy.
     """
-    apply_strategy(module, strategy, exact=exact, exact_bits=bits)
+    apply_strategy(module, strategy, exact=exact, exact_bits=bits, **settings)
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     module.zero_grad()
     x = x.clone().requires_grad_(learns_input)
@@ -269,7 +271,7 @@ def network_and_frames() -> tuple[SpeakerNetwork, Tensor]:
 def chain_and_map(*after: nn.Module) -> tuple[Chain, Tensor]:
     """A sequence in a chain that recomputes, and an input that learns."""
     chain = settle_norms(Chain(*chain_of(2, 8), *after)).double()
-    chain.recompute = True
+    chain.planner = by_block
     return chain, random_map(2, 8, 6, 8, dtype=torch.float64).requires_grad_()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -15,13 +16,17 @@ from reversible_material import (
 )
 from torch import nn
 
+from svtoolkit.config import MemoryStrategyConfig
 from svtoolkit.errors import UserError
-from svtoolkit.memory import apply_strategy, strategies
-from svtoolkit.memory.strategies import LARGEST_BITS, STRATEGIES
+from svtoolkit.memory import STRATEGIES, apply_strategy
+from svtoolkit.memory.registry import LARGEST_BITS
 from svtoolkit.models import build_model, list_models
-from svtoolkit.reversible import EXACT_BITS, Chain, ReversibleSequence
+from svtoolkit.registry import Row
+from svtoolkit.reversible import EXACT_BITS, Chain, ReversibleSequence, by_block
 
 torch.set_num_threads(1)
+
+LOAD = Row.load
 
 
 def resnet() -> nn.Module:
@@ -81,13 +86,13 @@ def test_every_network_of_the_registry(name):
     assert strategy == ("reversible" if "revnet" in name else "store")
     assert network.embedding_dim == 8
     chains = [module for module in network.modules() if isinstance(module, Chain)]
-    assert [chain.recompute for chain in chains] == [True] * (5 if strategy == "reversible" else 0)
+    assert {chain.planner for chain in chains} <= {by_block if strategy == "reversible" else None}
     assert len(sequences_of(network)) == (4 if strategy == "reversible" else 0)
 
 
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("bits", [0, 11, LARGEST_BITS])
-@pytest.mark.parametrize("strategy", ["auto", *STRATEGIES])
+@pytest.mark.parametrize("strategy", ["auto", "reversible", "store"])
 def test_the_grid_belongs_to_the_arithmetic_whatever_the_strategy(strategy, exact, bits):
     network = tiny_network()
     apply_strategy(network, strategy, exact=exact, exact_bits=bits)
@@ -147,7 +152,8 @@ def test_the_strategy_may_change_between_forward_and_backward():
 
 @pytest.mark.parametrize("word", ["recompute", "", "Store", None, 1])
 def test_an_unknown_strategy_is_refused(word):
-    assert refusal(tiny_network(), word) == f"memory.strategy is {word!r}, expected one of auto, reversible, store"
+    names = ", ".join(["auto", *STRATEGIES])
+    assert refusal(tiny_network(), word) == f"memory.strategy is {word!r}, expected one of {names}"
 
 
 @pytest.mark.parametrize("word", ["always", "", None, 1])
@@ -179,24 +185,32 @@ def test_a_refusal_changes_nothing(options):
     network = tiny_network()
     apply_strategy(network, "reversible", exact=False, exact_bits=9)
     refusal(network, **options)
-    assert all(stage.recompute for stage in network.stages)
+    assert all(stage.planner is by_block for stage in network.stages)
     assert {(each.exact, each.exact_bits) for each in sequences_of(network)} == {(False, 9)}
 
 
-def test_a_new_strategy_is_a_row(monkeypatch):
-    """auto takes the first that does not refuse; what it refuses stays as it was."""
+def test_a_strategy_of_a_package(monkeypatch):
+    """It is a row with settings of its own, which are checked; auto does not choose it."""
     seen = []
 
-    def offload(network: nn.Module) -> None:
+    def offload(network: nn.Module, *, share: float) -> None:
         if not sequences_of(network):
             raise UserError("memory=offload needs reversible stages here; choose memory=store")
-        seen.append(network)
+        seen.append(share)
 
-    monkeypatch.setattr(strategies, "STRATEGIES", {"offload": offload, **STRATEGIES})
+    @dataclass
+    class OffloadConfig(MemoryStrategyConfig):
+        share: float = 0.5
+
+    monkeypatch.setattr(Row, "load", lambda row: offload if row.target == "there" else LOAD(row))
+    monkeypatch.setitem(STRATEGIES.rows, "offload", Row("there", OffloadConfig))
     network, ordinary = tiny_network(), resnet()
     assert [apply_strategy(network), apply_strategy(network, "offload"), apply_strategy(ordinary)] == [
-        "offload", "offload", "store"
+        "reversible", "offload", "store"
     ]  # fmt: skip
-    assert seen == [network, network]
+    apply_strategy(network, "offload", share=1.0)
+    assert seen == [0.5, 1.0]
     assert "memory=offload" in refusal(ordinary, "offload")
-    assert "auto, offload, reversible, store" in refusal(ordinary, "bogus")
+    assert "auto, reversible, store, checkpoint, recompute_norm, offload" in refusal(ordinary, "bogus")
+    assert "share is 'all', expected" in refusal(network, "offload", share="all")
+    assert "memory=store has no option 'share'" in refusal(network, "store", share=1.0)

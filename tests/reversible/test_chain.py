@@ -22,10 +22,10 @@ from reversible_material import (
 )
 from torch import Tensor, nn
 
-from svtoolkit.memory.strategies import apply_strategy
+from svtoolkit.memory import apply_strategy
 from svtoolkit.models.recomputed_blocks import ConvNormRelu, RecomputedBasicBlock, SqueezedTransition
 from svtoolkit.models.residual_functions import DepthFirstFunction
-from svtoolkit.reversible import Chain, run_in_chain
+from svtoolkit.reversible import Chain, by_block, run_in_chain
 
 torch.set_num_threads(1)
 
@@ -132,7 +132,7 @@ def nodes_behind(value: Tensor) -> list[str]:
 
 def recomputing(*parts: nn.Module) -> Chain:
     chain = Chain(*parts)
-    chain.recompute = True
+    chain.planner = by_block
     return chain
 
 
@@ -144,7 +144,7 @@ def test_neighbouring_chains_are_one_step_of_autograd():
     ]
     x = random_map(2, 1, 6, 8)
     assert nodes_behind(run_in_chain(chains, x)) == ["_RecomputedBackward"]
-    chains[1].recompute = False
+    chains[1].planner = None
     assert nodes_behind(run_in_chain(chains, x)).count("_RecomputedBackward") == 2
 
 

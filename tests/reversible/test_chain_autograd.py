@@ -19,7 +19,7 @@ from reversible_material import (
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from svtoolkit.memory.strategies import apply_strategy
+from svtoolkit.memory import apply_strategy
 from svtoolkit.models.recomputed_blocks import ConvNormRelu
 
 torch.set_num_threads(1)

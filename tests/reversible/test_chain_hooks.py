@@ -22,7 +22,7 @@ from reversible_material import (
 )
 from torch import Tensor
 
-from svtoolkit.memory.strategies import apply_strategy
+from svtoolkit.memory import apply_strategy
 
 torch.set_num_threads(1)
 

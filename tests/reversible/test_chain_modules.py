@@ -26,8 +26,8 @@ from reversible_material import (
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, spectral_norm, weight_norm
 
-from svtoolkit.memory.strategies import apply_strategy
-from svtoolkit.reversible import AdditiveCoupling, Chain, ReversibleSequence
+from svtoolkit.memory import apply_strategy
+from svtoolkit.reversible import AdditiveCoupling, Chain, ReversibleSequence, by_block
 
 torch.set_num_threads(1)
 
@@ -193,7 +193,7 @@ def test_copies_and_pickles_train_as_their_original():
     network.zero_grad()
     expected = one_step(network, x, "reversible", bits=11)
     for copied in (copy.deepcopy(network), pickle.loads(pickle.dumps(network))):
-        assert [stage.recompute for stage in copied.stages] == [True] * 4
+        assert [stage.planner for stage in copied.stages] == [by_block] * 4
         sequences = [module for module in copied.modules() if isinstance(module, ReversibleSequence)]
         assert len(sequences) == 4
         assert all(sequence.exact and sequence.exact_bits == 11 for sequence in sequences)
@@ -210,15 +210,15 @@ def test_the_state_of_a_network_knows_no_strategy():
     assert all(torch.equal(tensor, stored[name]) for name, tensor in state.items())
     copied, _ = network_and_frames()
     assert copied.load_state_dict(state)
-    assert not any(stage.recompute for stage in copied.stages)
+    assert not any(stage.planner for stage in copied.stages)
 
 
 def test_a_module_that_modifies_its_input_is_refused():
     chain = Chain(sequence_of(1, WIDTH), nn.ReLU(inplace=True), nn.Conv2d(WIDTH, 2, 1))
-    chain.recompute = True
+    chain.planner = by_block
     with pytest.raises(RuntimeError, match="ReLU modifies its input in place, which nothing could be recomputed from"):
         chain(random_map(2, WIDTH, 6, 8))
-    chain.recompute = False
+    chain.planner = None
     assert chain(random_map(2, WIDTH, 6, 8)).requires_grad
 
 

@@ -8,7 +8,7 @@ from reversible_material import chain_and_map, one_step, random_map, sequence_of
 from torch import nn
 
 from svtoolkit.models.recomputed_blocks import ConvNormRelu
-from svtoolkit.reversible import Chain
+from svtoolkit.reversible import Chain, by_block
 
 torch.set_num_threads(1)
 
@@ -71,7 +71,7 @@ def test_a_clone_of_the_result_may_be_modified():
 
 def test_an_input_modified_in_place_is_refused_by_autograd():
     chain = Chain(ConvNormRelu(1, WIDTH), sequence_of(1, WIDTH))
-    chain.recompute = True
+    chain.planner = by_block
     x = random_map(2, 1, 6, 8)
     value = chain(x)
     x.add_(1)
@@ -130,7 +130,7 @@ def test_a_gradient_penalty_is_refused(curved):
 
 def test_second_derivatives_with_stored_activations():
     chain, x = chain_and_map()
-    chain.recompute = False
+    chain.planner = None
     (gradient,) = torch.autograd.grad(chain(x).sum(), x, create_graph=True)
     gradient.square().sum().backward()
     assert x.grad.any()

@@ -22,7 +22,7 @@ from reversible_material import (
 )
 from torch import Tensor, nn
 
-from svtoolkit.memory.strategies import apply_strategy
+from svtoolkit.memory import apply_strategy
 from svtoolkit.models.recomputed_blocks import ConvNormRelu, SqueezedTransition
 from svtoolkit.reversible import Chain
 

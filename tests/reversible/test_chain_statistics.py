@@ -21,7 +21,7 @@ from reversible_material import (
 from torch import nn
 
 from svtoolkit.models.recomputed_blocks import ConvNormRelu
-from svtoolkit.reversible import Chain
+from svtoolkit.reversible import Chain, by_block
 
 torch.set_num_threads(1)
 
@@ -142,7 +142,7 @@ def test_two_forward_passes_and_two_backward_passes():
 
 def test_statistics_are_as_they_were_after_a_failed_backward_pass():
     chain = two_part_chain()
-    chain.recompute = True
+    chain.planner = by_block
     value = chain(x_of())
     before = {name: buffer.clone() for name, buffer in chain.named_buffers()}
     chain[1][0].f.register_forward_pre_hook(lambda module, given: 1 / 0)
@@ -155,6 +155,6 @@ def test_statistics_are_as_they_were_after_a_failed_backward_pass():
 
 def test_a_single_value_a_channel_is_refused_as_ever():
     chain = chain_of(1, WIDTH)
-    chain.recompute = True
+    chain.planner = by_block
     with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
         chain(random_map(1, WIDTH, 1, 1))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import nn
 
 from svtoolkit.errors import UserError
-from svtoolkit.reversible import Chain, ReversibleSequence
+from svtoolkit.memory.strategies.store import store
+from svtoolkit.reversible import Chain, ReversibleSequence, by_block
 
 
 def is_reversible(network: nn.Module) -> bool:
@@ -24,6 +25,7 @@ def reversible(network: nn.Module) -> None:
             "memory=reversible needs a network with reversible stages, and this one has none; "
             "choose memory=store, or a network such as model=revnet57 or model=df_revnet89"
         )
+    store(network)
     for module in network.modules():
         if isinstance(module, Chain):
-            module.recompute = True
+            module.planner = by_block

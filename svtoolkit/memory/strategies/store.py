@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from torch import nn
 
+from svtoolkit.memory.forward_context import set_forward_context
 from svtoolkit.reversible import Chain
 
 
 def store(network: nn.Module) -> None:
-    """Put any network under it."""
+    """Put any network under it, whatever it was under before."""
+    set_forward_context(network, None)
     for module in network.modules():
         if isinstance(module, Chain):
-            module.recompute = False
+            module.planner = None

@@ -1,0 +1,41 @@
+"""Settings of the memory strategies: what all have in common, and what one has of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from svtoolkit.config.setting import setting
+
+
+@dataclass
+class MemoryStrategyConfig:
+    """What becomes of activations between forward and backward pass."""
+
+    strategy: str = setting(
+        "auto",
+        "store: kept by autograd; reversible: recomputed from the output of each reversible stage; checkpoint: "
+        "recomputed from the inputs of blocks; recompute_norm: results of norms and activations are recomputed; auto: "
+        "reversible where the network is, else store; choose with memory=...",
+    )
+    exact: bool = setting(True, "exact arithmetic in reversible stages: gradients of stored activations, bit for bit")
+    exact_bits: int = setting(14, "exact streams: multiples of 2**-exact_bits, below 2**(24 - exact_bits)")
+
+
+@dataclass
+class CheckpointConfig(MemoryStrategyConfig):
+    """Activations recomputed from the inputs of blocks, or of runs of blocks."""
+
+    segments: str = setting(
+        "blocks",
+        "what is recomputed together: blocks (each by itself), sqrt (as many segments as blocks in each), recursive "
+        "(halves of halves: least memory, most time)",
+    )
+
+
+@dataclass
+class RecomputeNormConfig(MemoryStrategyConfig):
+    """Results of BatchNorm and of the activation after it, recomputed from what is kept anyway."""
+
+    expansions: bool = setting(
+        False, "true: results of 1x1 convolutions with more channels than they read are recomputed, too"
+    )

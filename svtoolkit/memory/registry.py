@@ -1,0 +1,99 @@
+"""Every memory strategy by name: one row each, imported when it is chosen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from svtoolkit.config import CheckpointConfig, MemoryStrategyConfig, RecomputeNormConfig
+from svtoolkit.errors import UserError
+from svtoolkit.registry import Registry, Row, check_settings, defaults
+
+if TYPE_CHECKING:
+    from torch import nn
+
+STRATEGIES = Registry(
+    "memory strategy",
+    "svtoolkit.memory",
+    {
+        "reversible": Row(
+            "svtoolkit.memory.strategies.reversible:reversible",
+            help="activations are recomputed; refused where no stage is reversible",
+        ),
+        "store": Row(
+            "svtoolkit.memory.strategies.store:store", help="autograd stores activations, of a reversible network, too"
+        ),
+        "checkpoint": Row(
+            "svtoolkit.memory.strategies.checkpoint:checkpoint",
+            CheckpointConfig,
+            help="inputs of blocks are kept, the rest is recomputed",
+        ),
+        "recompute_norm": Row(
+            "svtoolkit.memory.strategies.recompute_norm:recompute_norm",
+            RecomputeNormConfig,
+            help="what norms, and activations after them, make is recomputed: a fifth to a half less",
+        ),
+    },
+    MemoryStrategyConfig,
+)
+"""Name -> what puts a network under the strategy. A target takes the network, and the settings that its own have
+beside those of all by keyword; it raises UserError and changes nothing where it cannot."""
+
+AUTO = "auto"
+CHOSEN_FROM = ("reversible", "store")
+"""auto is the first of these that does not refuse."""
+LARGEST_BITS = 20
+"""A finer grid leaves float32 streams less room than trained networks take: 16 at 2**-20."""
+
+
+def apply_strategy(
+    network: nn.Module, strategy: str = AUTO, *, exact: bool = True, exact_bits: int = 14, **settings: Any
+) -> str:
+    """Choose how a network keeps its activations. Weights and results are not touched: it can be changed at any time.
+
+    Args:
+        network: any network.
+        strategy: one of ``STRATEGIES``, or auto.
+        exact: streams of reversible stages on a dyadic grid: gradients are then equal bit for bit whatever the
+            strategy. It belongs to the arithmetic of the network: to compare strategies, give both the same.
+        exact_bits: the grid of float32 streams is 2**-exact_bits.
+        settings: further ones that the strategy has.
+
+    Returns:
+        the strategy in force.
+
+    Raises:
+        UserError: an unknown word or setting, a grid out of range, or what was asked for is not possible with this
+            network, which then stays as it was.
+    """
+    from svtoolkit.reversible import ReversibleSequence
+
+    if strategy != AUTO and strategy not in STRATEGIES:
+        raise UserError(f"memory.strategy is {strategy!r}, expected one of {', '.join([AUTO, *STRATEGIES])}")
+    if type(exact) is not bool:
+        raise UserError(f"memory.exact is {exact!r}, expected true or false")
+    if type(exact_bits) is not int or not 0 <= exact_bits <= LARGEST_BITS:
+        raise UserError(f"memory.exact_bits is {exact_bits!r}, expected a whole number from 0 to {LARGEST_BITS}")
+    own = MemoryStrategyConfig if strategy == AUTO else STRATEGIES[strategy].settings or MemoryStrategyConfig
+    check_settings(f"memory={strategy}", own, settings)
+    if strategy == AUTO:
+        strategy = _apply_first_possible(network)
+    else:
+        of_all = defaults(MemoryStrategyConfig)
+        begins = {key: value for key, value in defaults(own).items() if key not in of_all}
+        STRATEGIES.load(strategy)(network, **{**begins, **settings})
+    for module in network.modules():
+        if isinstance(module, ReversibleSequence):
+            module.exact, module.exact_bits = exact, exact_bits
+    return strategy
+
+
+def _apply_first_possible(network: nn.Module) -> str:
+    *others, last = CHOSEN_FROM
+    for name in others:
+        try:
+            STRATEGIES.load(name)(network)
+        except UserError:
+            continue
+        return name
+    STRATEGIES.load(last)(network)
+    return last
