@@ -16,7 +16,7 @@ from svtoolkit.crops.crop import Crop, CropBatch, collate_crops
 from svtoolkit.crops.sampler import BatchSampler
 from svtoolkit.errors import UserError
 from svtoolkit.system.processes import count_cores
-from svtoolkit.system.signals import ignore_terminal_signals
+from svtoolkit.system.signals import ignore_terminal_signals, terminal_signals_wait
 
 if TYPE_CHECKING:
     from svtoolkit.audio.shards.remote_cache import RemoteShards
@@ -72,6 +72,8 @@ def _initialise_worker(remote: RemoteShards | None, worker: int) -> None:
 def _with_plain_errors(loader: DataLoader[Any]) -> Generator[CropBatch, None, None]:
     """A user's error that was raised in a worker comes wrapped in the worker's traceback: give its sentence alone."""
     try:
-        yield from loader
+        with terminal_signals_wait():
+            batches = iter(loader)
+        yield from batches
     except UserError as error:
         raise UserError(str(error).rpartition("UserError: ")[2].strip()) from error

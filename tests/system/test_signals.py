@@ -6,11 +6,17 @@ import multiprocessing
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
 
-from svtoolkit.system.signals import StopRequest, ignore_terminal_signals, leave_on_interrupt
+from svtoolkit.system.signals import (
+    StopRequest,
+    ignore_terminal_signals,
+    leave_on_interrupt,
+    terminal_signals_wait,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -128,3 +134,24 @@ def test_who_ignores_or_handles_ctrl_c_goes_on_to_do_so():
     finally:
         signal.signal(signal.SIGINT, before)
     assert acted == ["acted"]
+
+
+def test_a_process_begun_while_signals_wait_has_them_blocked_in_threads_of_before():
+    """A thread that a library starts before the process ignores signals does not take them."""
+    code = (
+        "import threading, time, sys; sys.path.insert(0, '.');"
+        "threading.Thread(target=time.sleep, args=(60,), daemon=True).start();"
+        "from svtoolkit.system.signals import ignore_terminal_signals; ignore_terminal_signals();"
+        "print('ready', flush=True); time.sleep(60)"
+    )
+    with terminal_signals_wait():
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "ready\n"
+        subprocess.run(["kill", "-TERM", str(process.pid)], check=True)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)
+    finally:
+        process.kill()
+        process.communicate()
+    assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
