@@ -17,6 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from svtoolkit.reversible.recomputation import AutocastState
+
 POINTWISE = frozenset(
     {
         F.relu, torch.relu, F.relu6, F.hardtanh, F.leaky_relu, F.elu, F.silu, F.gelu, F.softplus,
@@ -55,8 +57,8 @@ class Recipe:
             autograd lets the recipe go.
     """
 
-    def __init__(self, make: Callable[[Tensor], Tensor], source: Kept | Recipe, context: torch.autocast) -> None:
-        self._make, self._source, self._context = make, source, context
+    def __init__(self, make: Callable[[Tensor], Tensor], source: Kept | Recipe, autocast: AutocastState) -> None:
+        self._make, self._source, self._autocast = make, source, autocast
         self._made: Tensor | None = None
         self.is_asked_for = False
 
@@ -64,7 +66,7 @@ class Recipe:
         """The tensor, computed again."""
         if self._made is not None:
             return self._made
-        with torch.no_grad(), self._context:
+        with torch.no_grad(), self._autocast.restored():
             made = self._make(self._source.value())
         if self.is_asked_for:
             self._made = made
@@ -121,12 +123,7 @@ class Recipes(TorchFunctionMode):
         if source is None and func not in POINTWISE:  # what a norm or a convolution reads is kept for its gradient
             source = Kept(x.detach(), x._version)
         if source is not None and isinstance(result, Tensor):
-            device = result.device.type
-            context = torch.autocast(
-                device, dtype=torch.get_autocast_dtype(device), enabled=torch.is_autocast_enabled(device),
-                cache_enabled=False,
-            )  # fmt: skip
-            recipe = Recipe(make, source, context)
+            recipe = Recipe(make, source, AutocastState.capture(result.device))
             self._known[_key(result)] = _Known(weakref.ref(result.untyped_storage()), result._version, recipe)
             for slot in self._slots:  # ReLU and others keep their own result
                 if isinstance(slot.content, Kept) and _key(slot.content.tensor) == _key(result):
