@@ -11,8 +11,14 @@ from svtoolkit.system.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from svtoolkit.memory.registry import STRATEGIES, apply_strategy
+    from svtoolkit.memory.strategies.checkpoint import has_blocks
     from svtoolkit.memory.strategies.reversible import is_reversible
 
 __getattr__ = lazy_imports(
-    __name__, {"registry": "STRATEGIES apply_strategy", "strategies.reversible": "is_reversible"}
+    __name__,
+    {
+        "registry": "STRATEGIES apply_strategy",
+        "strategies.checkpoint": "has_blocks",
+        "strategies.reversible": "is_reversible",
+    },
 )

@@ -9,11 +9,11 @@ from dataclasses import asdict, replace
 
 import torch
 
-from svtoolkit.config import MemoryPredictionConfig, OptimConfig, TrainConfig
+from svtoolkit.config import CheckpointConfig, MemoryPredictionConfig, OptimConfig, RecomputeNormConfig, TrainConfig
 from svtoolkit.device import autocast, choose_device, half_precision
 from svtoolkit.distributed.world import ALONE, World
 from svtoolkit.errors import UserError
-from svtoolkit.memory import is_reversible
+from svtoolkit.memory import has_blocks, is_reversible
 from svtoolkit.models import build_model
 from svtoolkit.optim import OPTIMIZERS
 from svtoolkit.planning.memory_prediction import predict_memory
@@ -168,6 +168,10 @@ def _changes(step: MemoryPredictionConfig, half: str) -> Iterator[tuple[str, Mem
         network = build_model(num_bins=step.num_bins, **asdict(step.model))
     if is_reversible(network) and step.memory.strategy == "store":
         yield "memory=reversible", replace(step, memory=replace(step.memory, strategy="reversible"))
+    if not is_reversible(network) and step.memory.strategy in ("auto", "store"):
+        yield "memory=recompute_norm", replace(step, memory=RecomputeNormConfig("recompute_norm"))
+        if has_blocks(network):
+            yield "memory=checkpoint", replace(step, memory=CheckpointConfig("checkpoint"))
     if step.precision == "fp32":
         yield f"trainer.precision={half}", replace(step, precision=half)
     narrow = _with_8_bits(step.optim)

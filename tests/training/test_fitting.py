@@ -12,7 +12,7 @@ import torch
 from predictions import report_once
 from tiny_runs import assert_same_run, tiny_config
 
-from svtoolkit.config import MemoryPredictionConfig, SGD8bitConfig
+from svtoolkit.config import CheckpointConfig, MemoryPredictionConfig, RecomputeNormConfig, SGD8bitConfig
 from svtoolkit.distributed.world import ALONE
 from svtoolkit.errors import UserError
 from svtoolkit.memory.step_report import FORWARD, KINDS, PHASES, MemoryReport
@@ -87,6 +87,8 @@ def test_suggestions_are_predicted(tmp_path):
     config = tiny_config(tmp_path, tmp_path)
     step = step_of(config, 1, 18)
     assert suggestions(config, 1, 18) == [
+        ("memory=recompute_norm", report_once(replace(step, memory=RecomputeNormConfig("recompute_norm"))).peak_bytes),
+        ("memory=checkpoint", report_once(replace(step, memory=CheckpointConfig("checkpoint"))).peak_bytes),
         ("trainer.precision=bf16", report_once(replace(step, precision="bf16")).peak_bytes),
         ("optim=sgd_8bit", report_once(replace(step, optim=SGD8bitConfig(lr=0.05))).peak_bytes),
     ]
@@ -114,6 +116,7 @@ def test_the_refusal_names_what_is_predicted_to_fit(tmp_path, by_hand, monkeypat
 @pytest.mark.parametrize("optim", ["sgd", "adamw", "sgd_8bit", "adamw_8bit"])
 def test_only_what_is_not_set_yet_is_named(tmp_path: Path, by_hand, optim):
     config = tiny_config(tmp_path, tmp_path, optim=optim, trainer__precision="bf16")
+    config.memory = CheckpointConfig("checkpoint")
     names = [words for words, _ in suggestions(config, 1, 18)]
     assert names == ([f"optim={optim}_8bit"] if "8bit" not in optim else [])
 

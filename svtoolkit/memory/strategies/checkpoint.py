@@ -14,6 +14,11 @@ SEGMENTS: dict[str, Planner] = {"blocks": by_block, "sqrt": by_root, "recursive"
 """memory.segments -> which blocks are recomputed together."""
 
 
+def has_blocks(network: nn.Module) -> bool:
+    """Whether a network lists its blocks."""
+    return any(isinstance(module, Chain) for module in network.modules())
+
+
 def checkpoint(network: nn.Module, *, segments: str) -> None:
     """Put a network under it that lists its blocks, as chains.
 
@@ -34,12 +39,12 @@ def checkpoint(network: nn.Module, *, segments: str) -> None:
             "memory=checkpoint keeps the input of every block, and memory=reversible keeps less of this network, "
             "which is reversible; choose memory=reversible, or memory=store, which is faster"
         )
-    chains = [module for module in network.modules() if isinstance(module, Chain)]
-    if not chains:
+    if not has_blocks(network):
         raise UserError(
             f"memory=checkpoint needs a network that lists its blocks, and a {type(network).__name__} lists none; "
             "choose memory=store"
         )
     store(network)
-    for chain in chains:
-        chain.planner = SEGMENTS[segments]
+    for module in network.modules():
+        if isinstance(module, Chain):
+            module.planner = SEGMENTS[segments]
