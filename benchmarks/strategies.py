@@ -21,6 +21,7 @@ from itertools import accumulate
 import numpy as np
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from benchmarks.machine import load_average, open_command, write_record
 from benchmarks.training_step import BINS, CLASSES, FRAMES
@@ -118,8 +119,11 @@ def _seconds(network: torch.nn.Module, frames: Tensor) -> float:
     return time.process_time() - begin
 
 
-def measure_depth(blocks: int, *, channels: int = 4, size: int = 40) -> Depth:
-    """Highest memory of a step on the chain, less that of a chain of one block, in inputs of a block."""
+def measure_depth(blocks: int, *, channels: int = 4, size: int = 400) -> Depth:
+    """Highest memory of a step on the chain, less that of a chain of one block, in inputs of a block.
+
+    On tensors without content; maps are so large that weights and their gradients do not count.
+    """
 
     def highest(count: int) -> int:
         chain = Chain(*(BasicBlock(channels, channels) for _ in range(count)))
@@ -133,7 +137,8 @@ def measure_depth(blocks: int, *, channels: int = 4, size: int = 40) -> Depth:
             chain(x).sum().backward()
         return max(accumulate(change.difference for change in ledger.changes)) - before
 
-    return Depth(blocks, round((highest(blocks) - highest(1)) / (8 * channels * size * size * 4), 2))
+    with FakeTensorMode():
+        return Depth(blocks, round((highest(blocks) - highest(1)) / (8 * channels * size * size * 4), 2))
 
 
 def fit(depths: Sequence[Depth]) -> dict[str, float]:
