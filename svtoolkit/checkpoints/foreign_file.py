@@ -206,8 +206,9 @@ def _plain(value: Any, left: list[int], depth: int = 0) -> Any:
 def _of_nemo(stream: IO[bytes], most: int = LARGEST_WEIGHTS) -> ForeignWeights:
     limits = {NEMO_WEIGHTS: min(most, LARGEST_WEIGHTS), NEMO_SETTINGS: LARGEST_SETTINGS}
     members = read_tar_members(stream, limits)
+    settings = _settings(members[NEMO_SETTINGS])
     read = _of_torch(io.BytesIO(members[NEMO_WEIGHTS]))
-    read.settings = _settings(members[NEMO_SETTINGS])
+    read.settings = settings
     return read
 
 

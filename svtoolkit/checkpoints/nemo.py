@@ -109,7 +109,9 @@ def _section(config: Mapping[str, Any], name: str, target: str, known: Mapping[s
         raise UserError(f"{NEMO_SETTINGS} has no section {name}, expected the configuration of a speaker network")
     found = str(section.get("_target_")).rpartition(".")[2]
     if found != target:
-        raise UserError(f"{NEMO_SETTINGS}: {name} is a {found}, and {target} (TitaNet, SpeakerNet) alone is known here")
+        raise UserError(
+            f"{NEMO_SETTINGS}: {name} is a {found:.80}, and {target} (TitaNet, SpeakerNet) alone is known here"
+        )
     _check_keys(name, {key: value for key, value in section.items() if key != "_target_"}, known)
     return section
 
@@ -117,9 +119,9 @@ def _section(config: Mapping[str, Any], name: str, target: str, known: Mapping[s
 def _check_keys(name: str, section: Mapping[str, Any], known: Mapping[str, Any]) -> None:
     for key, value in section.items():
         if key not in known:
-            raise UserError(f"{NEMO_SETTINGS}: {name} has {key!r}, expected no other keys than {', '.join(known)}")
+            raise UserError(f"{NEMO_SETTINGS}: {name} has {key!r:.80}, expected no other keys than {', '.join(known)}")
         if known[key] is not ANY and (value != known[key] or isinstance(value, bool) != isinstance(known[key], bool)):
-            raise UserError(f"{NEMO_SETTINGS}: {name}.{key} is {value!r}, and {known[key]!r} alone is known here")
+            raise UserError(f"{NEMO_SETTINGS}: {name}.{key} is {value!r:.80}, and {known[key]!r} alone is known here")
 
 
 def _features(section: Mapping[str, Any]) -> FeaturesConfig:
@@ -139,7 +141,7 @@ def _features(section: Mapping[str, Any]) -> FeaturesConfig:
     ):
         if value != expected:
             raise UserError(
-                f"{NEMO_SETTINGS}: preprocessor.{key} is {section.get(key)!r}, and {expected} alone is known here"
+                f"{NEMO_SETTINGS}: preprocessor.{key} is {section.get(key)!r:.80}, and {expected} alone is known here"
             )
     bins = _whole("preprocessor.features", section.get("features", 64))
     built = features_config({"backend": "nemo80", "num_bins": bins, "frame_length_ms": window * 1000 / rate})
@@ -149,13 +151,13 @@ def _features(section: Mapping[str, Any]) -> FeaturesConfig:
 
 def _samples(name: str, seconds: Any, rate: int) -> int:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < 10:
-        raise UserError(f"{NEMO_SETTINGS}: {name} is {seconds!r}, expected seconds")
+        raise UserError(f"{NEMO_SETTINGS}: {name} is {seconds!r:.80}, expected seconds")
     return int(seconds * rate)
 
 
 def _whole(name: str, value: Any) -> int:
     if type(value) is not int or not 1 <= value <= 1_000_000:
-        raise UserError(f"{NEMO_SETTINGS}: {name} is {value!r}, expected a whole number of 1 or more")
+        raise UserError(f"{NEMO_SETTINGS}: {name} is {value!r:.80}, expected a whole number of 1 or more")
     return value
 
 
@@ -167,9 +169,11 @@ def _network(encoder: Mapping[str, Any], decoder: Mapping[str, Any], bins: int) 
     for index, block in enumerate(blocks):
         _check_keys(f"encoder.jasper[{index}]", block, BLOCK)
     shapes = tuple(_shape(index, block) for index, block in enumerate(blocks))
-    excited = {block.get("se", False) for block in blocks}
+    excited = [block.get("se", False) for block in blocks]
+    if odd := [value for value in excited if type(value) is not bool]:
+        raise UserError(f"{NEMO_SETTINGS}: encoder.jasper.se is {odd[0]!r:.80}, expected true or false")
     widths = [_whole("encoder.jasper.filters", block.get("filters")) for block in blocks]
-    found = [name for name, family in FAMILIES.items() if (family.blocks, {family.excited}) == (shapes, excited)]
+    found = [name for name, family in FAMILIES.items() if (family.blocks, {family.excited}) == (shapes, set(excited))]
     if not found or len(set(widths[:-1])) > 1:
         said = ", ".join(
             f"{width} of {shape.kernel_size}x{shape.repeats}" for width, shape in zip(widths, shapes, strict=True)
@@ -181,13 +185,15 @@ def _network(encoder: Mapping[str, Any], decoder: Mapping[str, Any], bins: int) 
     name = found[0]
     mode = decoder.get("pool_mode", "xvector")
     if mode != POOLINGS[name]:
-        raise UserError(f"{NEMO_SETTINGS}: decoder.pool_mode is {mode!r}, and {POOLINGS[name]!r} alone is known here")
+        raise UserError(
+            f"{NEMO_SETTINGS}: decoder.pool_mode is {mode!r:.80}, and {POOLINGS[name]!r} alone is known here"
+        )
     for key, value, expected in (
         ("encoder.feat_in", encoder.get("feat_in"), bins),
         ("decoder.feat_in", decoder.get("feat_in"), widths[-1]),
     ):
         if value != expected:
-            raise UserError(f"{NEMO_SETTINGS}: {key} is {value!r}, expected {expected}, as what is before it makes")
+            raise UserError(f"{NEMO_SETTINGS}: {key} is {value!r:.80}, expected {expected}, as what is before it makes")
     sizes = decoder.get("emb_sizes", 256)
     if isinstance(sizes, list) and len(sizes) == 1:
         sizes = sizes[0]
@@ -203,13 +209,13 @@ def _network(encoder: Mapping[str, Any], decoder: Mapping[str, Any], bins: int) 
 
 
 def _shape(index: int, block: Mapping[str, Any]) -> BlockShape:
+    name = f"encoder.jasper[{index}]"
     kernel, residual = block.get("kernel"), block.get("residual")
     if not isinstance(kernel, list) or len(kernel) != 1 or type(residual) is not bool:
         raise UserError(
-            f"{NEMO_SETTINGS}: encoder.jasper[{index}] has kernel {kernel!r} and residual {residual!r}, expected a "
-            "list of one number, and true or false"
+            f"{NEMO_SETTINGS}: {name} has kernel {kernel!r:.80} and residual {residual!r:.80}, expected "
+            "a list of one number, and true or false"
         )
-    name = f"encoder.jasper[{index}]"
     return BlockShape(_whole(f"{name}.kernel", kernel[0]), _whole(f"{name}.repeat", block.get("repeat")), residual)
 
 

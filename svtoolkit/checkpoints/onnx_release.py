@@ -17,9 +17,18 @@ from torch import Tensor
 from svtoolkit.checkpoints.layout import list_names
 from svtoolkit.checkpoints.released import ModelDescription
 from svtoolkit.config import FeaturesConfig
+from svtoolkit.config.limits import explain_excess
 from svtoolkit.errors import UserError
 from svtoolkit.models.front_ends import BACKENDS, FRONT_ENDS, RELEASED_FRONT_ENDS, features_config
-from svtoolkit.models.onnx_graph import LARGEST, Input, input_of, open_session
+from svtoolkit.models.onnx_graph import (
+    LARGEST,
+    LONGEST,
+    PROBE_FRAMES,
+    Input,
+    bounded_run,
+    input_of,
+    open_session,
+)
 from svtoolkit.models.onnx_network import run_graph
 from svtoolkit.system.regular_file import is_regular
 
@@ -45,8 +54,6 @@ EXPORTERS = {
 OUTPUTS = ("embs", "embedding", "embeddings")
 
 FACTS = ("language", "url", "comment", "maintainer")
-
-PROBE_FRAMES = 200
 
 
 def find_weights(path: Path) -> Path | None:
@@ -91,7 +98,7 @@ def read(weights: Path, front_end: str | None) -> tuple[dict[str, Tensor], Model
         "bins_first": taken.bins_first,
     }
     graph = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-    model["embedding_dim"] = _embedding_dim(session, said, taken, model)
+    model["embedding_dim"] = _embedding_dim(session, said, taken, model, content)
     facts = {key: said[key] for key in FACTS if said.get(key)}
     training = {"toolkit": said.get("framework", "ONNX"), "release": weights.stem, **facts}
     return {"graph": graph}, ModelDescription(model, features, training)
@@ -104,14 +111,16 @@ def _output_of(session: InferenceSession, said: Mapping[str, str]) -> str:
         sized = [item for item in outputs if said.get("output_dim", "") in map(str, item.shape[1:])]
         outputs = named if len(named) == 1 else sized
     if len(outputs) != 1:
-        found = ", ".join(f"{item.name!r} {item.type} {item.shape}" for item in session.get_outputs())
+        found = ", ".join(f"{item.name!r:.80} {item.type} {item.shape}" for item in session.get_outputs())[:LONGEST]
         raise UserError(
             f"its outputs are {found}; expected one of float values, or one that is called {' or '.join(OUTPUTS)}"
         )
     return str(outputs[0].name)
 
 
-def _embedding_dim(session: InferenceSession, said: Mapping[str, str], taken: Input, model: Mapping[str, Any]) -> int:
+def _embedding_dim(
+    session: InferenceSession, said: Mapping[str, str], taken: Input, model: Mapping[str, Any], content: bytes
+) -> int:
     """Of the output's shape or the metadata; where the graph leaves a size open, of an embedding of nothing."""
     shape = next(item.shape for item in session.get_outputs() if item.name == model["output"])[1:]
     stated = _whole(said, "output_dim", 0)
@@ -119,11 +128,13 @@ def _embedding_dim(session: InferenceSession, said: Mapping[str, str], taken: In
     if shape and all(isinstance(size, int) and size > 0 for size in shape):
         fixed = int(torch.Size(shape).numel())
     if fixed and stated and fixed != stated:
-        raise UserError(f"its metadata say output_dim {stated}, but its output {model['output']!r} has {fixed}")
+        raise UserError(f"its metadata say output_dim {stated}, but its output {model['output']!r:.80} has {fixed}")
     if taken.bins and (fixed or stated):
         return fixed or stated
     batch, frames, bins = taken.batch or 1, taken.length or PROBE_FRAMES, model["num_bins"]
-    return run_graph(session, taken, model["output"], torch.zeros(batch, frames, bins)).shape[1]
+    zeros = torch.zeros(batch, frames, bins)
+    with bounded_run() as options:
+        return run_graph(open_session(content, bounded=True), taken, model["output"], zeros, options).shape[1]
 
 
 def _features(said: Mapping[str, str], taken: Input, stated: str | None, output: str) -> FeaturesConfig:
@@ -134,6 +145,8 @@ def _features(said: Mapping[str, str], taken: Input, stated: str | None, output:
     features.sample_rate = _whole(said, "sample_rate", features.sample_rate)
     bins = taken.bins or _whole(said, "feat_dim", features.num_bins)
     for key, found in (("num_bins", bins), ("sample_rate", features.sample_rate)):
+        if problem := explain_excess(f"features.{key}", found):
+            raise UserError(f"{key} is {found}, {problem}")
         if found != row.arguments.get(key, found):
             raise UserError(f"{key} is {found}, but the front end {name} has {row.arguments[key]} alone")
     features.num_bins = bins
@@ -150,7 +163,7 @@ def _front_end(said: Mapping[str, str], taken: Input, output: str) -> str:
     if framework in FRAMEWORKS:
         name, scale = FRAMEWORKS[framework]
         contradicting = [
-            f"{key} {said[key]!r}"
+            f"{key} {said[key]!r:.80}"
             for key, expected in (
                 ("normalize_samples", (scale,)),
                 ("feature_normalize_type", NORMALISATIONS[framework]),
@@ -161,10 +174,12 @@ def _front_end(said: Mapping[str, str], taken: Input, output: str) -> str:
             return name
         why = f"its metadata say framework {framework!r}, and {' and '.join(contradicting)}, which is not how it trains"
     elif framework:
-        why = f"its metadata say framework {framework!r}, expected {' or '.join(FRAMEWORKS)}"
+        why = f"its metadata say framework {framework!r:.80}, expected {' or '.join(FRAMEWORKS)}"
     else:
         exporter = EXPORTERS.get((taken.frames, output), "which tell nothing")
-        why = f"its metadata name no framework; input {taken.frames!r} and output {output!r} are named {exporter}"
+        why = (
+            f"its metadata name no framework; input {taken.frames!r:.80} and output {output!r:.80} are named {exporter}"
+        )
     raise UserError(
         f"does not say what features it takes: {why}; say it, as front_end=fbank80 or front_end=kaldi_3d "
         f"(all: {', '.join(STATED)})"

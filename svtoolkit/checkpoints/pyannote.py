@@ -17,6 +17,7 @@ from svtoolkit.checkpoints.released import ModelDescription
 from svtoolkit.checkpoints.wespeaker import from_wespeaker, network_of
 from svtoolkit.config import FeaturesConfig
 from svtoolkit.errors import UserError
+from svtoolkit.models.front_ends import features_config
 from svtoolkit.models.registry import complete_model
 from svtoolkit.system.regular_file import is_regular
 
@@ -61,8 +62,8 @@ def read(weights: Path, _front_end: str | None) -> tuple[dict[str, Tensor], Mode
     found = read_weights(weights)
     architecture = _mapping(_mapping(found.beside, KEY), "architecture")
     name = architecture.get("class")
-    if name not in CLASSES:
-        raise UserError(f"is of pyannote's class {name!r}, and a network is known for {', '.join(CLASSES)} alone")
+    if not isinstance(name, str) or name not in CLASSES:
+        raise UserError(f"is of pyannote's class {name!r:.80}, and a network is known for {', '.join(CLASSES)} alone")
     odd = [key for key in found.weights if not key.startswith(PREFIX)]
     if odd:
         raise UserError(f"{list_names(odd)} of its weights do not begin with {PREFIX}, expected those of a {name}")
@@ -70,7 +71,7 @@ def read(weights: Path, _front_end: str | None) -> tuple[dict[str, Tensor], Mode
     ours = from_wespeaker(theirs)
     features = _features(_mapping(found.beside, "hyper_parameters"))
     arguments = {"feat_dim": features.num_bins, "embed_dim": len(ours["embedding.weight"]), "pooling_func": "TSTP"}
-    model = {**network_of(CLASSES[str(name)], arguments), "pooling_eps": 0.0}
+    model = {**network_of(CLASSES[name], arguments), "pooling_eps": 0.0}
     training = {"toolkit": "pyannote.audio", "release": weights.absolute().parent.name, "model": name}
     return ours, ModelDescription(complete_model(model), features, training)
 
@@ -80,25 +81,29 @@ def _features(settings: Mapping[str, Any]) -> FeaturesConfig:
     for key, expected in FIXED.items():
         if settings.get(key, expected) != expected:
             raise UserError(
-                f"hyper_parameters.{key} is {settings[key]!r}, and a front end is known for {expected} alone"
+                f"hyper_parameters.{key} is {settings[key]!r:.80}, and a front end is known for {expected} alone"
             )
-    built = FeaturesConfig()
-    built.sample_rate = int(_positive(settings, "sample_rate", 16000, whole=True))
-    built.num_bins = int(_positive(settings, "num_mel_bins", 80, whole=True))
-    built.frame_length_ms = _positive(settings, "frame_length", 25)
-    built.frame_shift_ms = _positive(settings, "frame_shift", 10)
-    window = settings.get("window_type", built.window)
+    window = settings.get("window_type", FeaturesConfig.window)
     if window not in ("hamming", "povey", "hanning", "rectangular"):
-        raise UserError(f"hyper_parameters.window_type is {window!r}, expected hamming, povey, hanning or rectangular")
-    built.window = window
-    return built
+        raise UserError(
+            f"hyper_parameters.window_type is {window!r:.80}, expected hamming, povey, hanning or rectangular"
+        )
+    return features_config(
+        {
+            "sample_rate": int(_positive(settings, "sample_rate", 16000, whole=True)),
+            "num_bins": int(_positive(settings, "num_mel_bins", 80, whole=True)),
+            "frame_length_ms": _positive(settings, "frame_length", 25),
+            "frame_shift_ms": _positive(settings, "frame_shift", 10),
+            "window": window,
+        }
+    )
 
 
 def _positive(settings: Mapping[str, Any], key: str, default: float, *, whole: bool = False) -> float:
     value = settings.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not 0 < value < 1e6:
         kind = "whole number" if whole else "number"
-        raise UserError(f"hyper_parameters.{key} is {value!r}, expected a {kind} above 0")
+        raise UserError(f"hyper_parameters.{key} is {value!r:.80}, expected a {kind} above 0")
     return float(value)
 
 

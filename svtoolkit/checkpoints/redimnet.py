@@ -10,17 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from svtoolkit.checkpoints.foreign_file import ForeignWeights, read_weights
-from svtoolkit.checkpoints.inert_pickle import PickleError
+from svtoolkit.checkpoints.foreign_file import ForeignWeights, glance, read_weights
 from svtoolkit.checkpoints.layout import list_names, rename_to_ours
 from svtoolkit.checkpoints.mel_spectrograms import FREE, ONLY, TRAINING, features_of, without_tables
 from svtoolkit.checkpoints.redimnet_config import FIRST, SECOND, network_of
 from svtoolkit.checkpoints.redimnet_names import REDIMNET, redimnet2_layout
 from svtoolkit.checkpoints.released import ModelDescription
-from svtoolkit.checkpoints.torch_file import TorchFile
 from svtoolkit.checkpoints.wespeaker import release as wespeaker
 from svtoolkit.config.front_ends import ReDimNetConfig, ReDimNetTFConfig
 from svtoolkit.errors import UserError
@@ -58,13 +55,13 @@ def find_weights(path: Path) -> Path | None:
     if wespeaker.find_weights(path) is not None:
         return None
     if is_regular(path):
-        content = _content(path)
+        content = glance(path)
         if content is None and path.suffix == ".pt":
             read_weights(path)
         return path if _is_one(content) else None
     if not path.is_dir():
         return None
-    found = [file for file in sorted(path.glob("*.pt")) if is_regular(file) and _is_one(_content(file))]
+    found = [file for file in sorted(path.glob("*.pt")) if is_regular(file) and _is_one(glance(file))]
     if len(found) > 1:
         names = list_names([file.name for file in found])
         raise UserError(f"{path}: holds several models, {names}; give the file of one of them")
@@ -91,8 +88,6 @@ def model_of(file: ForeignWeights, release: str) -> tuple[dict[str, Tensor], Mod
     if missing := [key for key in REQUIRED if key not in config]:
         raise UserError(f"{CONFIG} has no {' and no '.join(missing)}, expected the arguments of the network's class")
     theirs = {name: tensor for name, tensor in file.weights.items() if not name.startswith(HEAD)}
-    if bad := [name for name, tensor in theirs.items() if not bool(torch.isfinite(tensor).all())]:
-        raise UserError(f"{list_names(bad)} holds NaN or infinity; download the file again")
     name = SECOND if MARK_OF_SECOND in theirs else FIRST
     model = network_of(name, {**_seen(theirs), **config}, CONFIG)
     features = _features(config, model["num_bins"])
@@ -144,15 +139,6 @@ def _pad_right(config: Mapping[str, Any]) -> int:
     return samples or 0
 
 
-def _content(path: Path) -> Any:
-    """What a file of torch.save holds, its tensors not read; None: it is none."""
-    try:
-        with open(path, "rb") as stream:
-            return TorchFile(stream).content
-    except (PickleError, OSError, EOFError, RuntimeError, ValueError, NotImplementedError, MemoryError):
-        return None
-
-
-def _is_one(content: Any) -> bool:
-    state = content.get(STATE) if isinstance(content, dict) else None
-    return isinstance(state, dict) and CONFIG in content and MARK in state
+def _is_one(content: Mapping[Any, Any] | None) -> bool:
+    state = (content or {}).get(STATE)
+    return content is not None and isinstance(state, dict) and CONFIG in content and MARK in state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -112,12 +113,14 @@ def read_release(path: str | Path, *, front_end: str | None = None) -> tuple[nn.
         front_end: what its features are, of a release that does not say so; None: what it says.
 
     Raises:
-        UserError: no release, one that is damaged or not known, or a front end stated of one that says its own.
+        UserError: no release, one that is damaged or not known, weights that are NaN or infinite, or a front end stated
+            of one that says its own.
     """
     release = require_release(path)
     _check_stated(release, front_end)
     if release.kind.read is None:
         network, description = read_released(release.weights.parent)
+        _check_finite(release, network)
         return network, _with_origin(release, description)
     weights, description = _read(release, front_end)
     try:
@@ -127,7 +130,24 @@ def read_release(path: str | Path, *, front_end: str | None = None) -> tuple[nn.
         raise _naming(release, error) from error
     network = build_model(**description.model)
     network.load_state_dict(weights)
+    _check_finite(release, network)
     return network.eval(), description
+
+
+def _check_finite(release: Release, network: nn.Module) -> None:
+    """Refuse weights that are NaN or infinite; constants of an ONNX graph are not looked at, where both have a use.
+
+    A sum is finite only where all of its numbers are; where it is not, large ones may have made it so.
+    """
+    numbers = {name: tensor for name, tensor in network.state_dict().items() if tensor.is_floating_point()}
+    if math.isfinite(sum(tensor.sum().item() for tensor in numbers.values())):
+        return
+    if bad := [name for name, tensor in numbers.items() if not tensor.isfinite().all()]:
+        are = "has values" if len(bad) == 1 else "have values"
+        raise UserError(
+            f"{release.weights}: {list_names(bad)} (under our names) {are} that are NaN or infinite; copy or download "
+            "the file again, or use an earlier checkpoint of the training"
+        )
 
 
 def describe(release: Release, *, front_end: str | None = None) -> ModelDescription:

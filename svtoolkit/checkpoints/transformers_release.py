@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from svtoolkit.checkpoints.foreign_file import read_weights
+from svtoolkit.checkpoints.foreign_file import LARGEST_SETTINGS, read_weights
 from svtoolkit.checkpoints.released import ModelDescription
 from svtoolkit.config.front_ends import WaveformConfig
 from svtoolkit.errors import UserError
@@ -93,11 +93,13 @@ def _features(file: Path, samples: int) -> WaveformConfig:
     content = _read(file)
     kind = content.get("feature_extractor_type", EXTRACTOR)
     if kind != EXTRACTOR or content.get("feature_size", 1) != 1:
-        raise UserError(f"{file}: feature_extractor_type is {kind!r}, expected {EXTRACTOR} with a feature_size of 1")
+        raise UserError(
+            f"{file}: feature_extractor_type is {kind!r:.80}, expected {EXTRACTOR} with a feature_size of 1"
+        )
     rate, normalised = content.get("sampling_rate", 16000), content.get("do_normalize", True)
     if type(rate) is not int or not 1 <= rate <= 1_000_000 or type(normalised) is not bool:
         raise UserError(
-            f"{file}: sampling_rate is {rate!r} and do_normalize {normalised!r}, expected Hz, and true or false"
+            f"{file}: sampling_rate is {rate!r:.80} and do_normalize {normalised!r:.80}, expected Hz, and true or false"
         )
     return WaveformConfig(sample_rate=rate, frame_length_ms=1000 * samples / rate, norm_signal=normalised)
 
@@ -111,13 +113,15 @@ def _architecture(file: Path, config: Mapping[str, Any]) -> str:
         )
     name = str(names[0])
     if config.get("model_type", ARCHITECTURES[name]) != ARCHITECTURES[name]:
-        raise UserError(f"{file}: model_type is {config['model_type']!r}, expected {ARCHITECTURES[name]!r} of a {name}")
+        raise UserError(
+            f"{file}: model_type is {config['model_type']!r:.80}, expected {ARCHITECTURES[name]!r} of a {name}"
+        )
     return name
 
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        content = parse_json(read_text(file))
+        content = parse_json(read_text(file, most=LARGEST_SETTINGS))
     except MalformedError as error:
         raise UserError(f"{file}: is not JSON ({error}); copy it again") from error
     if not isinstance(content, dict):

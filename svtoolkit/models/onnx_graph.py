@@ -7,6 +7,10 @@ registered, so that an operator that onnxruntime does not have is an error of it
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -14,7 +18,7 @@ import torch
 from svtoolkit.errors import UserError
 
 if TYPE_CHECKING:
-    from onnxruntime import InferenceSession
+    from onnxruntime import InferenceSession, RunOptions
 
 LARGEST = (2 << 30) - 1
 """Bytes of a message of protocol buffers."""
@@ -42,6 +46,13 @@ VARINT, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5
 PREFIX = "[ONNXRuntimeError]"
 LONGEST = 300
 """Letters of what onnxruntime says; the reason is at the end, after places in its source."""
+
+
+MOST_NUMBERS = 1 << 26
+"""That a graph may ask for at once, where it fixes how many."""
+
+PROBE_FRAMES, PROBE_BYTES, PROBE_SECONDS = 200, 4 << 30, 60.0
+"""Of the features that a graph is tried with, and what it may take for them."""
 
 
 class Input(NamedTuple):
@@ -115,7 +126,9 @@ def _varint(view: memoryview, position: int, end: int) -> tuple[int, int]:
     raise ValueError("it is cut off, or no ONNX file")
 
 
-def open_session(content: bytes, *, device: torch.device | None = None, threads: int = 1) -> InferenceSession:
+def open_session(
+    content: bytes, *, device: torch.device | None = None, threads: int = 1, bounded: bool = False
+) -> InferenceSession:
     """A session for a graph that is checked.
 
     Args:
@@ -123,6 +136,7 @@ def open_session(content: bytes, *, device: torch.device | None = None, threads:
         device: where it runs, with onnxruntime's kernels for CUDA where there are some, otherwise on the CPU; None:
             only to look at its inputs and outputs, so that it is not made fast.
         threads: of the CPU.
+        bounded: it takes no more memory than ``PROBE_BYTES``, together with all others that are.
 
     Raises:
         ValueError: what ``check_graph`` refuses, and what onnxruntime does: other versions, operators it does not know.
@@ -139,6 +153,8 @@ def open_session(content: bytes, *, device: torch.device | None = None, threads:
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 4  # its errors are raised, too
     options.add_session_config_entry("session.load_model_format", "ONNX")
+    if bounded:
+        options.add_session_config_entry("session.use_env_allocators", "1")
     if device is None:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     providers: list[str | tuple[str, dict[str, int]]] = ["CPUExecutionProvider"]
@@ -149,11 +165,44 @@ def open_session(content: bytes, *, device: torch.device | None = None, threads:
     ):
         providers.insert(0, ("CUDAExecutionProvider", {"device_id": device.index or 0}))
     try:
+        if bounded:
+            _register_bounded_arena()
         session = onnxruntime.InferenceSession(content, options, providers=providers, enable_fallback=0)
         session.disable_fallback()  # either would be told on standard output
         return session
     except Exception as error:  # its own kinds have no base but this
         raise ValueError(f"onnxruntime {onnxruntime.__version__} cannot load it ({reason_of(error)})") from error
+
+
+@cache
+def _register_bounded_arena() -> None:
+    """Once for a process: onnxruntime has one for all sessions that want it."""
+    import onnxruntime
+
+    kind = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR
+    memory = onnxruntime.OrtMemoryInfo("Cpu", kind, 0, onnxruntime.OrtMemType.DEFAULT)
+    onnxruntime.create_and_register_allocator(memory, onnxruntime.OrtArenaCfg(PROBE_BYTES, -1, -1, -1))
+
+
+@contextmanager
+def bounded_run() -> Iterator[RunOptions]:
+    """Options of a run that ends with an error after ``PROBE_SECONDS``, and gives its memory back."""
+    import onnxruntime
+
+    options = onnxruntime.RunOptions()
+    options.log_severity_level = 4
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+
+    def end() -> None:
+        options.terminate = True
+
+    timer = threading.Timer(PROBE_SECONDS, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield options
+    finally:
+        timer.cancel()
 
 
 def reason_of(error: Exception) -> str:
@@ -179,7 +228,7 @@ def input_of(session: InferenceSession, *, bins_first: bool | None = None) -> In
     others = [item for item in session.get_inputs() if item not in floats]
     is_length = [item.type == "tensor(int64)" and len(item.shape) == 1 for item in others]
     if len(floats) != 1 or len(others) > 1 or not all(is_length):
-        found = ", ".join(f"{item.name!r} {item.type} {item.shape}" for item in session.get_inputs())
+        found = ", ".join(f"{item.name!r:.80} {item.type} {item.shape}" for item in session.get_inputs())[:LONGEST]
         raise ValueError(
             f"its inputs are {found or 'none'}; expected float features of three sizes (batch, frames, bins), and "
             "beside them at most int64 numbers of frames, (batch,)"
@@ -188,4 +237,6 @@ def input_of(session: InferenceSession, *, bins_first: bool | None = None) -> In
     if bins_first is None:
         bins_first = second is not None and third is None
     bins, length = (second, third) if bins_first else (third, second)
+    if (batch or 1) * (length or PROBE_FRAMES) * (bins or 1) > MOST_NUMBERS:
+        raise ValueError(f"its input has the shape {floats[0].shape}, expected {MOST_NUMBERS} numbers at most")
     return Input(floats[0].name, bins, bins_first, batch, length, others[0].name if others else None)

@@ -15,7 +15,7 @@ from svtoolkit.models.onnx_graph import LARGEST, Input, input_of, open_session, 
 from svtoolkit.models.speaker_network import SpeakerNetwork
 
 if TYPE_CHECKING:
-    from onnxruntime import InferenceSession
+    from onnxruntime import InferenceSession, RunOptions
 
 
 class OnnxNetwork(SpeakerNetwork):
@@ -95,7 +95,9 @@ class OnnxNetwork(SpeakerNetwork):
         return torch.cat(rows)
 
 
-def run_graph(session: InferenceSession, taken: Input, output: str, features: Tensor) -> Tensor:
+def run_graph(
+    session: InferenceSession, taken: Input, output: str, features: Tensor, options: RunOptions | None = None
+) -> Tensor:
     """Features (batch, frames, bins) on the CPU -> an output of a graph, (batch, values) float32.
 
     Raises:
@@ -106,7 +108,7 @@ def run_graph(session: InferenceSession, taken: Input, output: str, features: Te
     if taken.lengths is not None:
         feeds[taken.lengths] = np.full(len(features), features.shape[1], dtype=np.int64)
     try:
-        found = np.array(session.run([output], feeds)[0], dtype=np.float32)
+        found = np.array(session.run([output], feeds, options)[0], dtype=np.float32)
     except Exception as error:  # its own kinds have no base but this
         raise UserError(
             f"the ONNX graph cannot run on features of shape {given.shape} ({reason_of(error)}); give a longer "

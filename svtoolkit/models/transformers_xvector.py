@@ -127,7 +127,7 @@ def _check(config: Mapping[str, Any], known: Mapping[str, Any]) -> None:
         plain = len(values) <= LONGEST and all(_is_plain(item, most) for item in values)
         if not plain or isinstance(value, list) != is_list:
             kind = "a list of numbers" if is_list else "a word or a number"
-            raise ValueError(f"config.{key} is {str(value)[:80]}, expected {kind} up to {most}")
+            raise ValueError(f"config.{key} is {value!r:.80}, expected {kind} up to {most}")
 
 
 def _is_plain(value: Any, most: int) -> bool:

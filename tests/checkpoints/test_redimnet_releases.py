@@ -231,7 +231,7 @@ def test_mistakes_of_the_second_generation(second, change, found):
     assert found in refusal_of(second[1], change)
 
 
-def test_weights_that_are_missing_unexpected_or_no_numbers(first, tmp_path):
+def test_weights_that_are_missing_or_unexpected(first, tmp_path):
     _, content = first
     for key in ("C", "stages_setup"):
         config = {name: value for name, value in content["model_config"].items() if name != key}
@@ -244,8 +244,6 @@ def test_weights_that_are_missing_unexpected_or_no_numbers(first, tmp_path):
     )
     assert "model_config is None, expected a mapping" in refusal(write(tmp_path, {**content, "model_config": None}))
     state = content["state_dict"]
-    nan = {**state, "bn.running_var": torch.full_like(state["bn.running_var"], float("nan"))}
-    assert "'bn.running_var' holds NaN or infinity" in refusal(write(tmp_path, {**content, "state_dict": nan}))
     more = {**state, "extra.weight": torch.zeros(1)}
     assert "'extra.weight' is not a weight of a IDRnD ReDimNet" in refusal(
         write(tmp_path, {**content, "state_dict": more})

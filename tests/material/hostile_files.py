@@ -45,6 +45,14 @@ def tar_of(*members: tuple[str, bytes], change: Any = None) -> bytes:
     return stream.getvalue()
 
 
+def members_of_tar(content: bytes) -> Iterator[tuple[str, bytes]]:
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        for info in archive.getmembers():
+            stream = archive.extractfile(info)
+            assert stream is not None
+            yield info.name, stream.read()
+
+
 def zip_of(*members: tuple[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", compression) as archive:

@@ -1,12 +1,10 @@
 """Releases that mean harm: a small good one of each kind, and what is made of it, by hand and by chance.
 
-A new kind of release adds a row to ``RELEASES``: a good one, its text, and which of its keys are poisoned; a new format
-of weights is a row of ``hostile_files.weight_files``.
+The kinds are rows of ``hostile_kinds``; a new format of weights is a row of ``hostile_files.weight_files``.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -15,35 +13,16 @@ import pickletools
 import struct
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
-from unittest import mock
 
 import hostile_files
 import numpy as np
 import safetensors.torch
 import torch
-import yaml
-
-from svtoolkit.checkpoints.threed_speaker import to_3d_speaker
-from svtoolkit.checkpoints.wespeaker import to_wespeaker
-from svtoolkit.config import FeaturesConfig
-from svtoolkit.models import build_model
-from svtoolkit.models.registry import NETWORKS
-
-Files = dict[str, bytes]
-"""Name in the folder of a release -> content."""
-
-BINS, DIM = 8, 4
-SMALL: dict[str, dict[str, Any]] = {
-    "xvector": {"width": 2, "pooled": 2},
-    "res2net34_base": {"width": 2, "blocks": (1, 1, 1, 1)},
-    "res2net34_large": {"width": 4, "blocks": (1, 1, 1, 1)},
-    "resnet34": {"width": 2, "blocks": (1, 1, 1, 1)},
-}
+from hostile_kinds import RELEASES, changed
+from small_releases import DIM, SAMPLES, WESPEAKER, Files, digest, dump_yaml, wespeaker_state
 
 
 class Case(NamedTuple):
@@ -59,181 +38,6 @@ class Case(NamedTuple):
     files: Files
     refused: bool
 
-
-@contextmanager
-def small_networks() -> Iterator[None]:
-    """Within, the names of ``SMALL`` stand for networks of a few hundred weights."""
-    rows = {
-        name: replace(NETWORKS.rows[name], arguments={**NETWORKS.rows[name].arguments, **arguments})
-        for name, arguments in SMALL.items()
-    }
-    with mock.patch.dict(NETWORKS.rows, rows):
-        yield
-
-
-def _state(name: str) -> dict[str, torch.Tensor]:
-    torch.manual_seed(0)
-    return build_model(name, num_bins=BINS, embedding_dim=DIM).state_dict()
-
-
-WESPEAKER = {
-    "model": "XVEC",
-    "model_args": {"feat_dim": BINS, "embed_dim": DIM, "pooling_func": "TSTP"},
-    "dataset_args": {
-        "resample_rate": 16000, "frontend": "fbank", "cmvn": True, "cmvn_args": {"norm_mean": True, "norm_var": False},
-        "fbank_args": {"num_mel_bins": BINS, "frame_shift": 10, "frame_length": 25, "dither": 1.0},
-    },
-    "num_epochs": 150,
-}  # fmt: skip
-MODELSCOPE = {
-    "framework": "pytorch",
-    "task": "speaker-verification",
-    "model": {
-        "type": "res2net-sv",
-        "model_config": {"sample_rate": 16000, "fbank_dim": BINS, "embed_dim": DIM, "channels": 2},
-        "pretrained_model": "pretrained.ckpt",
-        "yesOrno_thr": 0.36,
-    },
-}
-
-
-def wespeaker_state() -> dict[str, torch.Tensor]:
-    return {**to_wespeaker(_state("xvector")), "projection.weight": torch.zeros(5, DIM)}
-
-
-def _wespeaker() -> Files:
-    weights = hostile_files.torch_file(wespeaker_state())
-    return {"config.yaml": yaml.safe_dump(WESPEAKER).encode(), "avg_model.pt": weights}
-
-
-def _modelscope() -> Files:
-    weights = hostile_files.torch_file(to_3d_speaker(_state("res2net34_base")))
-    return {"configuration.json": json.dumps(MODELSCOPE, indent=2).encode(), "pretrained.ckpt": weights}
-
-
-def description_of_ours(weights: bytes) -> dict[str, Any]:
-    return {
-        "format": 1,
-        "model": {"name": "xvector", "num_bins": BINS, "embedding_dim": DIM},
-        "features": {**FeaturesConfig().__dict__, "num_bins": BINS},
-        "training": {"epochs": 3},
-        "verification": {"threshold": 0.31, "operating_point": "fa_rate=0.01", "p_miss": 0.03, "p_fa": 0.01},
-        "weights_sha256": hashlib.sha256(weights).hexdigest(),
-    }
-
-
-def _ours() -> Files:
-    weights = safetensors.torch.save(_state("xvector"))
-    return {"model.yaml": yaml.safe_dump(description_of_ours(weights)).encode(), "model.safetensors": weights}
-
-
-class Release(NamedTuple):
-    """A row: a kind of release.
-
-    Attributes:
-        good: makes a small one that loads.
-        weights: its file of weights.
-        text: its file of settings.
-        content: what that says.
-        dump: writes such content.
-        keys: dotted keys that its reader looks at.
-        poison: whole texts in its place, by name; every one has to be refused.
-    """
-
-    good: Callable[[], Files]
-    weights: str
-    text: str
-    content: Callable[[], dict[str, Any]]
-    dump: Callable[[Any], bytes]
-    keys: str
-    poison: Mapping[str, bytes]
-
-
-def _yaml(content: Any) -> bytes:
-    return yaml.dump(content, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper), allow_unicode=False).encode()
-
-
-def _json(content: Any) -> bytes:
-    return json.dumps(content).encode()
-
-
-def _poisoned_yaml(text: bytes) -> dict[str, bytes]:
-    """A good text with something in front of it or behind it, or another in its place."""
-    return {
-        "a name of Python": text + b"more: !!python/name:os.system\n",
-        "a call of Python": text + b"more: !!python/object/apply:os.system ['touch HARM']\n",
-        "an object of Python": text + b"more: !!python/object/new:subprocess.Popen [['touch', 'HARM']]\n",
-        "a module of Python": text + b"more: !!python/module:antigravity\n",
-        "a tag of another": text + b"more: !apply:os.system ['touch HARM']\n",
-        "aliases": text + b"a: &a [1, 1]\nb: &b [*a, *a]\nc: [*b, *b]\n",
-        "an alias of itself": text + b"a: &a [*a]\n",
-        "a merge": text + b"a: &a {b: 1}\nc: {<<: *a}\n",
-        "depth": text + b"more: " + b"[" * 800 + b"]" * 800,
-        "mappings in depth": text + b"more: " + b"{a: " * 400 + b"}" * 400,
-        "two documents": text + b"---\n" + text,
-        "length": text + b"# " + b"x" * (2 << 20),
-        "not closed": text + b"more: [1\n",
-        "a tab": text + b"\tmore: 1\n",
-        "a null character": text + b"more: \x00\n",
-        "an escape": text + b"more: \x1b[2J\n",
-        "bytes": text + b"more: \xff\xfe\n",
-        "a date that is none": text + b"more: 2020-99-99\n",
-        "a key of a list": text + b"? [1, 2]\n: 3\n",
-        "a key of a mapping": text + b"? {a: 1}\n: 3\n",
-        "UTF-16": text.decode().encode("utf-16"),
-        "nothing": b"",
-        "a list": b"- 1\n- 2\n",
-        "a word": b"ResNet34\n",
-        "HTML": b"<!DOCTYPE html><html>404: not found</html>",
-        "a program": b"#!/bin/sh\ntouch HARM\n",
-    }
-
-
-def _poisoned_json(text: bytes) -> dict[str, bytes]:
-    inside = text.rstrip()[:-1]
-    return {
-        "depth": inside + b', "more": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
-        "mappings in depth": inside + b', "more": ' + b'{"a":' * 3000 + b"1" + b"}" * 3001,
-        "a number of digits": inside + b', "more": ' + b"1" * 50_000 + b"}",
-        "length": inside + b', "more": "' + b"x" * (2 << 20) + b'"}',
-        "not closed": inside,
-        "a comma more": inside + b",}",
-        "comments": b"// touch HARM\n" + text,
-        "a null character": inside + b', "more": "\x00"}',
-        "bytes": inside + b', "more": "\xff"}',
-        "UTF-16": text.decode().encode("utf-16"),
-        "a mark of order": b"\xef\xbb\xbf" + text,
-        "nothing": b"",
-        "a list": b"[1, 2]",
-        "a word": b'"campplus"',
-        "a program": b"__import__('os').system('touch HARM')",
-        "HTML": b"<!DOCTYPE html><html>404: not found</html>",
-    }
-
-
-RELEASES = {
-    "wespeaker": Release(
-        _wespeaker, "avg_model.pt", "config.yaml", lambda: WESPEAKER, _yaml,
-        "model model_args model_args.feat_dim model_args.embed_dim model_args.pooling_func dataset_args "
-        "dataset_args.frontend dataset_args.fbank_args dataset_args.fbank_args.num_mel_bins "
-        "dataset_args.fbank_args.frame_length dataset_args.fbank_args.frame_shift dataset_args.resample_rate "
-        "dataset_args.cmvn dataset_args.cmvn_args num_epochs",
-        _poisoned_yaml(_yaml(WESPEAKER)),
-    ),
-    "3d-speaker": Release(
-        _modelscope, "pretrained.ckpt", "configuration.json", lambda: MODELSCOPE, _json,
-        "task model model.pretrained_model model.yesOrno_thr model.model_config model.model_config.fbank_dim",
-        _poisoned_json(_json(MODELSCOPE)),
-    ),
-    "ours": Release(
-        _ours, "model.safetensors", "model.yaml", lambda: yaml.safe_load(_ours()["model.yaml"]), _yaml,
-        "format model model.name model.num_bins model.embedding_dim features features.backend features.window "
-        "features.num_bins features.frame_length_ms features.frame_shift_ms features.sample_rate features.low_freq "
-        "training verification verification.threshold verification.p_fa weights_sha256",
-        {},
-    ),
-}  # fmt: skip
-"""Kind -> row."""
 
 VALUES: dict[str, Any] = {
     "nothing": None,
@@ -256,38 +60,40 @@ VALUES: dict[str, Any] = {
 """What any key may be said to be."""
 
 
-def _changed(content: Any, key: str, value: Any) -> Any:
-    head, _, rest = key.partition(".")
-    return {**content, head: _changed(content[head], rest, value) if rest else value}
+EACH = 3
+"""Values that each key is given, others than its neighbours."""
 
 
-def texts(kind: str) -> Iterator[Case]:
-    """The settings of a kind, poisoned: as a whole, and key by key."""
-    row = RELEASES[kind]
-    good = row.good()
-    whole, content = row.poison or _poisoned_yaml(good[row.text]), row.content()
-    for name, text in whole.items():
-        yield Case(f"{row.text}: {name}", {**good, row.text: text}, True)
-    for key in row.keys.split():
-        for name, value in VALUES.items():
+def settings(kind: str) -> Iterator[Case]:
+    """The settings of a kind, poisoned: by hand, and key by key."""
+    row, sample = RELEASES[kind], SAMPLES[kind]
+    for poison in row.poison(kind):
+        yield Case(*poison)
+    named = list(VALUES.items())
+    for index, key in enumerate(row.keys.split()):
+        for name, value in (named * 2)[index * EACH % len(named) :][:EACH]:
             try:
-                text = row.dump(_changed(content, key, value))
+                files = sample.files(changed(sample.content, key, value))
             except UnicodeEncodeError:
-                continue  # half a pair has no form in YAML
-            yield Case(f"{row.text}: {key} is {name}", {**good, row.text: text}, False)
+                continue  # half a pair has no form in YAML, nor in a graph
+            yield Case(f"{key} is {name}", files, False)
 
 
 def weights_by_hand(kind: str) -> Iterator[Case]:
     """Files of weights made by hand, for every format, in the place of a kind's own."""
     row = RELEASES[kind]
-    good = row.good()
-    if kind == "ours":
+    good = SAMPLES[kind].files()
+    if row.weights == "model.safetensors":
         for name, content in safetensors_by_hand(good[row.weights]):
-            description = _yaml(description_of_ours(content))
-            yield Case(f"{row.weights}: {name}", {**good, row.weights: content, row.text: description}, True)
-        yield Case("a hash of others", {**good, row.weights: safetensors.torch.save(wespeaker_state())}, True)
+            files = {**good, row.weights: content}
+            if kind == "ours":
+                files = SAMPLES[kind].files({**SAMPLES[kind].content, "weights_sha256": digest(content)})
+                files[row.weights] = content
+            yield Case(f"{row.weights}: {name}", files, True)
+        yield Case("weights of others", {**good, row.weights: safetensors.torch.save(wespeaker_state())}, True)
         return
-    for name, content in _files_by_hand():
+    every = 1 if kind == "wespeaker" else 4
+    for name, content in _files_by_hand()[list(RELEASES).index(kind) % every :: every]:
         yield Case(f"{row.weights}: {name}", {**good, row.weights: content}, True)
     for name, state in states_by_hand(wespeaker_state()):
         for form in ("zip", "legacy") if kind == "wespeaker" else ():
@@ -392,7 +198,7 @@ def archives_by_hand() -> Iterator[tuple[str, bytes]]:
 
 
 def _zip_of_files(weights: bytes) -> bytes:
-    return hostile_files.zip_of(("m/avg_model.pt", weights), ("m/config.yaml", _yaml(WESPEAKER)))
+    return hostile_files.zip_of(("m/avg_model.pt", weights), ("m/config.yaml", dump_yaml(WESPEAKER)))
 
 
 def _lying_zip(content: bytes, field: str, value: int) -> bytes:
@@ -410,31 +216,33 @@ FORMATS = ("zip.pt", "legacy.pt", "safetensors", "nemo", "nemo.gz", "wespeaker.z
 
 def good_weights() -> dict[str, bytes]:
     """Format -> the good weights of WeSpeaker's small network in it; each of them loads as avg_model.pt."""
-    return hostile_files.weight_files(wespeaker_state(), _yaml(WESPEAKER))
+    return hostile_files.weight_files(wespeaker_state(), dump_yaml(WESPEAKER))
 
 
 def mutations(count: int, seed: int = 0) -> dict[str, list[Case]]:
     """Format of weights, or kind of release -> good ones changed by chance, so many of each."""
     random = np.random.default_rng(seed)
     found: dict[str, list[Case]] = {}
-    good = RELEASES["wespeaker"].good()
+    good = SAMPLES["wespeaker"].files()
     for form, content in good_weights().items():
-        changes = [*BYTES, *(change for change in INSIDE.get(form, ()) for _ in range(2))]
         found[form] = [
-            Case(f"{form}, {change.__name__}, {number}", {**good, "avg_model.pt": change(content, random)}, False)
-            for number in range(count)
-            for change in [changes[number % len(changes)]]
+            Case(name, {**good, "avg_model.pt": changed}, False)
+            for name, changed in _changes(form, content, [*BYTES, *INSIDE.get(form, ()) * 2], count, random)
         ]
     for kind, row in RELEASES.items():
-        files = row.good()
-        found[kind] = [
-            Case(
-                f"{row.text}, {change.__name__}, {number}", {**files, row.text: change(files[row.text], random)}, False
-            )
-            for number in range(count // 2)
-            for change in [BYTES[number % len(BYTES)]]
-        ]
+        files, name = SAMPLES[kind].files(), row.text or row.weights
+        inside = {"NeMo": INSIDE["nemo"] * 3, "onnx": ()}.get(kind, () if row.text else INSIDE["zip.pt"])
+        changes = _changes(name, files[name], [*BYTES, *inside], count // 2, random)
+        found[kind] = [Case(said, {**files, name: changed}, False) for said, changed in changes]
     return found
+
+
+def _changes(
+    what: str, content: bytes, changes: list[Change], count: int, random: np.random.Generator
+) -> Iterator[tuple[str, bytes]]:
+    for number in range(count):
+        change = changes[number % len(changes)]
+        yield f"{what}, {change.__name__}, {number}", change(content, random)
 
 
 Change = Callable[[bytes, np.random.Generator], bytes]
