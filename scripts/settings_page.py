@@ -60,6 +60,12 @@ def options(group: str, schema: type) -> str:
     for name, option in GROUPS[group].items():
         beyond = tuple(entry for entry in described_settings(type(option.settings)) if entry.name not in known)
         having.setdefault(beyond, []).append(f"`{group}={name}`")
+    released = getattr(GROUPS[group], "released", ())
+    for name in released:
+        beyond = tuple(
+            entry for entry in described_settings(type(GROUPS[group][name].settings)) if entry.name not in known
+        )
+        having.setdefault(beyond, []).append(f"`{name}`, which `init_from=` alone brings,")
     for beyond, names in having.items():
         if beyond:
             lines += [

@@ -23,9 +23,9 @@ from svtoolkit.errors import UserError
 from svtoolkit.losses.registry import LOSSES
 from svtoolkit.memory.registry import STRATEGIES
 from svtoolkit.models.front_ends import BACKENDS, FRONT_ENDS, RELEASED_FRONT_ENDS
-from svtoolkit.models.registry import NETWORKS
+from svtoolkit.models.registry import FINE_TUNED, NETWORKS, RELEASED_NETWORKS
 from svtoolkit.optim.registry import OPTIMIZERS
-from svtoolkit.registry import Registry
+from svtoolkit.registry import Registry, Row
 
 
 class Option(NamedTuple):
@@ -45,6 +45,7 @@ class Registered(Mapping[str, Option]):
         changed: name -> values that differ from the defaults of its settings.
         by_path: import path -> settings of what is there; None: a group without.
         hidden: rows that are no option, but a value of the key.
+        released: rows of another table, which are no option either: a released model brings them.
     """
 
     registry: Registry
@@ -52,6 +53,7 @@ class Registered(Mapping[str, Option]):
     changed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     by_path: Callable[[str], type[Any]] | None = None
     hidden: Collection[str] = ()
+    released: Mapping[str, Row] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[str]:
         return (name for name in self.registry if name not in self.hidden)
@@ -68,9 +70,9 @@ class Registered(Mapping[str, Option]):
         """
         if self.by_path is not None and is_import_path(name):
             return Option(self.by_path(name)(), f"{name}, by its import path")
-        if name not in self.registry:
+        if name not in self.registry and name not in self.released:
             raise KeyError(name)
-        row = self.registry[name]
+        row = self.released[name] if name in self.released else self.registry[name]
         assert row.settings is not None, "registries of groups have settings"
         return Option(row.settings(**{self.key: name, **self.changed.get(name, {})}), row.help)
 
@@ -98,7 +100,7 @@ GROUPS: dict[str, Mapping[str, Option]] = {
         {"fbank80": Option(FeaturesConfig(), "80 bins, as WeSpeaker's")},
         Registered(FRONT_ENDS, "backend", hidden=BACKENDS | RELEASED_FRONT_ENDS),  # type: ignore[arg-type]  # it is only read
     ),
-    "model": Registered(NETWORKS),
+    "model": Registered(NETWORKS, released={name: RELEASED_NETWORKS[name] for name in FINE_TUNED}),
     "memory": ChainMap(
         {"auto": Option(MemoryStrategyConfig(), "activations are recomputed in reversible networks, stored elsewhere")},
         Registered(STRATEGIES, "strategy"),  # type: ignore[arg-type]  # it is only read
@@ -142,9 +144,12 @@ GROUPS: dict[str, Mapping[str, Option]] = {
 
 
 def listed_schemas(group: str) -> dict[str, type[Any]]:
-    """Options of a group -> class of their settings; without those of a package that cannot be imported."""
+    """Options of a group, and what only a released model brings -> class of their settings; without those of a package
+    that cannot be imported.
+    """
     schemas: dict[str, type[Any]] = {}
-    for name in GROUPS.get(group, {}):
+    options = GROUPS.get(group, {})
+    for name in [*options, *getattr(options, "released", ())]:
         try:
             schemas[name] = type(GROUPS[group][name].settings)
         except UserError:

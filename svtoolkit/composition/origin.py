@@ -10,7 +10,8 @@ from typing import Any
 from svtoolkit.checkpoints.hub import is_address
 from svtoolkit.composition.catalogue import Catalogue, Layer
 from svtoolkit.errors import UserError
-from svtoolkit.models.registry import check_trainable
+from svtoolkit.models.front_ends import RELEASED_FRONT_ENDS
+from svtoolkit.models.registry import FINE_TUNED, check_trainable
 from svtoolkit.system.plain_data import MalformedError, read_yaml
 from svtoolkit.system.regular_file import is_regular
 
@@ -51,9 +52,10 @@ def settings_of(init_from: str, catalogue: Catalogue, given: set[str], *, front_
         option = found.get("name") if group == "model" else found.get("backend")
         if group == "model":
             check_trainable(str(option), file)
-        if group == "features" and option not in catalogue.options[group]:
+        is_released = option in (FINE_TUNED if group == "model" else RELEASED_FRONT_ENDS)
+        if group == "features" and not is_released and option not in catalogue.options[group]:
             option = catalogue.default(group)
-        if option not in catalogue.options[group]:
+        if not is_released and option not in catalogue.options[group]:
             raise UserError(f"{file}: there is no {group} {option!r} here; correct init_from")
         layer.choices[group] = str(option)
         known = {item.name for item in fields(catalogue.choose(group, str(option)).settings)}

@@ -10,7 +10,7 @@ from svtoolkit.composition.catalogue import EXPERIMENT, Catalogue
 from svtoolkit.composition.groups import from_a_package
 from svtoolkit.composition.keys import did_you_mean, expected, is_list_of_texts, is_text, options_with
 from svtoolkit.errors import UserError
-from svtoolkit.models.registry import RELEASED_NETWORKS
+from svtoolkit.models.registry import FINE_TUNED, RELEASED_NETWORKS
 
 
 def refuse_unknown(catalogue: Catalogue, overrides: Sequence[str]) -> None:
@@ -51,10 +51,13 @@ def refuse_unknown(catalogue: Catalogue, overrides: Sequence[str]) -> None:
 def _refuse_unknown_option(catalogue: Catalogue, group: str, option: str) -> None:
     command, options = catalogue.command, catalogue.options[group]
     if group == "model" and option in RELEASED_NETWORKS:
-        raise UserError(
-            f"svt {command}: model={option} is {RELEASED_NETWORKS[option].help}, which comes as a released model and "
-            "cannot be trained; `svt models` lists the networks that can"
-        )
+        how = "cannot be trained; `svt models` lists the networks that can"
+        if option in FINE_TUNED and command == "train":
+            how = "is not trained without one: leave model= out, and name the release with init_from="
+        elif option in FINE_TUNED:
+            how = "is not built without one: `svt train --dry-run init_from=RELEASE` says what its training needs"
+        what = f"{RELEASED_NETWORKS[option].help}, which comes as a released model"
+        raise UserError(f"svt {command}: model={option} is {what} and {how}")
     if option not in options and (group, option) not in catalogue.by_path:
         near = did_you_mean(option, options)
         hint = f"{near} (all: {', '.join(options)})" if near else f"expected one of {', '.join(options)}, or nothing"

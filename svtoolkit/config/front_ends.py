@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from svtoolkit.config.setting import setting
 from svtoolkit.config.training import FeaturesConfig
 
+CROP_FRAME_MS = 10.0
+"""Milliseconds of a frame of ``data.crop_frames`` where a frame of the front end is a sample."""
+
 BACKEND = "the front end; choose with features=..."
 BINS = "mel filters"
 LOW, HIGH = "lower edge of the first filter, Hz", "upper edge of the last filter, Hz; 0 or below: offset from Nyquist"

@@ -93,7 +93,8 @@ class TransformersXVectorConfig(ModelConfig):
     """An x-vector head of transformers, of which a release says all."""
 
     architecture: str = setting("WavLMForXVector", "class of transformers")
-    config: dict[str, Any] = setting({}, "what its config.json says")
+    config: dict[str, Any] = setting({}, "what its config.json says; a run may have other dropouts")
+    freeze_encoder: bool = setting(True, "true: its convolutions over samples keep the weights that they begin with")
 
 
 @dataclass

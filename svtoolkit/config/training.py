@@ -31,7 +31,11 @@ class TrainDataConfig:
     shuffle_shards: int | None = setting(None, "shards shuffled together; null: all (a cache should hold them)")
     channel: int | None = setting(None, "channel of multi-channel files, counted from 0; null: such files are an error")
     resample: bool = setting(False, "true: convert files of another rate to features.sample_rate; false: an error")
-    crop_frames: int = setting(200, "length of a training crop in frames (200 frames of 25/10 ms: 32240 samples)")
+    crop_frames: int = setting(
+        200,
+        "length of a training crop in frames (200 frames of 25/10 ms: 32240 samples); of 10 ms where the network takes "
+        "the waveform",
+    )
     speeds: list[float] = setting([1.0, 0.9, 1.1], "speed factors; every factor makes new classes of all speakers")
     min_seconds: float = setting(0.5, "shorter utterances are left out, and counted in the log")
     num_workers: int | None = setting(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ from svtoolkit.augmentation.impulse_responses import ImpulseLibrary
 from svtoolkit.augmentation.noise import NoiseLibrary
 from svtoolkit.augmentation.spec_augment import SpecAugment
 from svtoolkit.config import TrainConfig
+from svtoolkit.config.front_ends import WaveformConfig
 from svtoolkit.crops.crop import CropDataset, CropGeometry
 from svtoolkit.crops.feature_crop import FeatureCropDataset
 from svtoolkit.crops.loader import workers_of
@@ -74,13 +76,15 @@ class TrainingData:
         self.spec_augment = SpecAugment(
             augment.spec_probability, augment.time_masks, augment.time_width, augment.freq_masks, augment.freq_width
         )
+        if self._hears_samples:
+            self.spec_augment = replace(self.spec_augment, probability=0.0)
         self.augmenter = self._build_augmenter()
 
     def crops(self, front_end: FrontEnd) -> CropDataset | FeatureCropDataset:
-        """The crops that this front end makes ``data.crop_frames`` frames of."""
+        """Crops that are ``data.crop_frames`` frames long."""
         config = self.config
-        samples = front_end.num_samples(config.data.crop_frames)
-        geometry = CropGeometry(config.features.sample_rate, samples, config.data.crop_frames, config.features.num_bins)
+        samples, frames = front_end.crop_size(config.data.crop_frames)
+        geometry = CropGeometry(config.features.sample_rate, samples, frames, config.features.num_bins)
         if self.stored is not None:
             shift = front_end.num_samples(2) - front_end.num_samples(1)
             return FeatureCropDataset(self.training_set, geometry, self.spec_augment, shift=shift, seed=config.seed)
@@ -131,11 +135,17 @@ class TrainingData:
         )  # fmt: skip
         if self.stored is not None:
             log.info("crops are stretches of stored features (%s): no audio is read", self.stored.form)
+        if self._hears_samples and self.config.augment.spec_probability:
+            log.info("SpecAug masks features: crops of the waveform itself have no masks")
         if self.augmenter.changes:
             log.info("%s, computed in the %s", self.augmenter.description(), self.config.augment.device)
         missing = [f"augment.{key}" for key in ("noise", "reverberation") if getattr(self.config.augment, key) is None]
         if missing and self.stored is None:
             log.info("trains without %s: give the data directory to add it", " and without ".join(missing))
+
+    @property
+    def _hears_samples(self) -> bool:
+        return isinstance(self.config.features, WaveformConfig)
 
     @property
     def _jobs(self) -> int:

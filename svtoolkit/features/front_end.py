@@ -50,6 +50,7 @@ class FrontEnd(nn.Module):
         framewise: each frame that ``filter_bank`` makes depends on the samples of its window alone, so that the frames
             of whole utterances may be stored, and cut.
         deviation: what features without their mean are divided by, of the same utterance or crop; None: nothing.
+        crop_frame_ms: length of a frame that crops are counted in, milliseconds; None: that of its own frames.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class FrontEnd(nn.Module):
         remove_mean: bool,
         framewise: bool = False,
         deviation: Callable[[Tensor], Tensor] | None = None,
+        crop_frame_ms: float | None = None,
     ) -> None:
         super().__init__()
         self.options = options
@@ -67,6 +69,7 @@ class FrontEnd(nn.Module):
         self.remove_mean = remove_mean
         self.framewise = framewise
         self.deviation = deviation
+        self.crop_frame_ms = crop_frame_ms
 
     @property
     def sample_rate(self) -> int:
@@ -89,6 +92,13 @@ class FrontEnd(nn.Module):
     def num_samples(self, frames: int) -> int:
         """Fewest samples that give so many frames: 200 frames of 25/10 ms at 16 kHz are 32240 samples."""
         return self.options.num_samples(frames)
+
+    def crop_size(self, frames: int) -> tuple[int, int]:
+        """Samples of a crop that is so many frames long, and the frames that are made of them."""
+        if self.crop_frame_ms is None:
+            return self.num_samples(frames), frames
+        samples = self.num_samples(round(frames * self.crop_frame_ms * self.sample_rate / 1000))
+        return samples, self.num_frames(samples)
 
     def forward(self, waveforms: Tensor) -> Tensor:
         """Compute the features of utterances or crops of equal length.

@@ -66,13 +66,16 @@ def _deviation(centred: Tensor) -> Tensor:
     return torch.sqrt(centred.square().mean(1, keepdim=True) + 1e-7)
 
 
-def build_waveform(*, sample_rate: int, frame_length_ms: float, norm_signal: bool, **_fixed: Any) -> FrontEnd:
+def build_waveform(
+    *, sample_rate: int, frame_length_ms: float, norm_signal: bool, crop_frame_ms: float, **_fixed: Any
+) -> FrontEnd:
     """The front end.
 
     Args:
         sample_rate: Hz.
         frame_length_ms: fewest milliseconds that the network can embed.
         norm_signal: make the waveform one of mean 0 and variance 1.
+        crop_frame_ms: length of a frame that crops are counted in.
         _fixed: the other keys of ``FeaturesConfig``, in which there is no choice.
 
     Raises:
@@ -83,4 +86,5 @@ def build_waveform(*, sample_rate: int, frame_length_ms: float, norm_signal: boo
         Samples(),
         remove_mean=norm_signal,
         deviation=_deviation if norm_signal else None,
+        crop_frame_ms=crop_frame_ms,
     )

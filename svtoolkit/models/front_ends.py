@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from svtoolkit.config import FeaturesConfig
 from svtoolkit.config.front_ends import (
+    CROP_FRAME_MS,
     ClovaConfig,
     Kaldi3DConfig,
     Nemo80Config,
@@ -74,7 +75,8 @@ FRONT_ENDS = Registry(
                 key: value
                 for key, value in defaults(WaveformConfig).items()
                 if key not in ("backend", "sample_rate", "frame_length_ms", "norm_signal")
-            },
+            }
+            | {"crop_frame_ms": CROP_FRAME_MS},
             "the waveform itself, for the x-vector heads of transformers",
         ),
     },
@@ -88,7 +90,7 @@ BACKENDS = frozenset({"torch", "torchaudio"})
 """Names that say how the filter bank is computed, not what it is."""
 
 RELEASED_FRONT_ENDS = frozenset({"waveform"})
-"""Names that belong to networks which are not trained here."""
+"""Names that no command line chooses: a released model brings them."""
 
 KALDI = BACKENDS | {"kaldi_3d"}
 """Names that make the same features of the same other settings."""

@@ -265,19 +265,22 @@ RELEASED_NETWORKS: dict[str, Row] = {
         help="an x-vector head of transformers",
     ),
 }
-"""Networks that exist as releases of other toolkits alone: they are loaded, and not chosen for a training."""
+"""Networks that exist as releases of other toolkits alone: they are loaded, and not chosen by name."""
+
+FINE_TUNED = frozenset({"transformers_xvector"})
+"""Those of them that a run may begin with."""
 
 
 def check_trainable(name: str, file: object) -> None:
-    """Refuse a network that is only ever loaded.
+    """Refuse a network that is loaded, and never trained.
 
     Args:
         file: that names it, for the message.
 
     Raises:
-        UserError: it is one of ``RELEASED_NETWORKS``.
+        UserError: it is one of ``RELEASED_NETWORKS`` that is not of ``FINE_TUNED``.
     """
-    if name in RELEASED_NETWORKS:
+    if name in RELEASED_NETWORKS and name not in FINE_TUNED:
         what = RELEASED_NETWORKS[name].help
         raise UserError(f"{file}: its network is {what}, which cannot be trained; begin with another release")
 

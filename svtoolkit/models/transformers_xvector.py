@@ -28,16 +28,32 @@ LARGEST_NUMBER, MOST_LAYERS, LONGEST = 1_000_000, 1000, 64
 HEADS = ("classifier", "objective")
 """What training alone needs."""
 
+UNUSED = {name: {"masked_spec_embed"} for name in ARCHITECTURES}
+UNUSED["Wav2Vec2ConformerForXVector"].add("pos_conv_embed")
+"""Parts of them that no embedding depends on, and that would never have a gradient."""
+
+OFF: dict[str, Any] = {"apply_spec_augment": False, "layerdrop": 0.0}
+"""Of a config.json, what would mask frames and skip layers in training: some of it draws from numpy's generator."""
+
 
 class TransformersXVector(SpeakerNetwork):
     """(batch, samples, 1) -> (batch, embedding_dim), the ``embeddings`` of the head.
 
     Args:
         architecture: one of ``ARCHITECTURES``.
-        config: as ``complete_config`` makes it.
+        config: as ``complete_config`` makes it; in training its dropouts count, and ``OFF`` instead of its own.
+        freeze_encoder: do not train the convolutions over samples.
     """
 
-    def __init__(self, *, num_bins: int, embedding_dim: int, architecture: str, config: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        *,
+        num_bins: int,
+        embedding_dim: int,
+        architecture: str,
+        config: Mapping[str, Any],
+        freeze_encoder: bool = True,
+    ) -> None:
         super().__init__()
         network, settings = _classes(architecture)
         known = _known(settings)
@@ -49,12 +65,17 @@ class TransformersXVector(SpeakerNetwork):
             )
         self.embedding_dim = embedding_dim
         try:
-            self.network = network(settings(**config))
+            self.network = network(settings(**{**config, **OFF}))
         except Exception as error:  # transformers raises what comes
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise ValueError(f"transformers makes no {architecture} of its config ({reason})") from error
         for head in HEADS:
             setattr(self.network, head, nn.Identity())
+        if freeze_encoder:
+            self.network.freeze_feature_encoder()
+        for name, parameter in self.network.named_parameters():
+            if any(part in UNUSED[architecture] for part in name.split(".")):
+                parameter.requires_grad = False
 
     def forward(self, frames: Tensor) -> Tensor:
         embeddings: Tensor = self.network(frames.squeeze(2), return_dict=True).embeddings

@@ -56,7 +56,7 @@ def build_trainable(
         network, head = network.to(device), head.to(device)
     if channels_last and not fails_in_channels_last(network, device):
         lay_out_channels_last(network)
-    parameters = [*network.parameters(), *head.parameters()]
+    parameters = [p for module in (network, head) for p in module.parameters() if p.requires_grad]
     optimizer = build_optimizer(parameters, **asdict(optim))
     if loss.shard:
         check_optimizer(optimizer)

@@ -199,7 +199,8 @@ class _Step:
         self.head.margin = config.loss.margin
         self.parameters = [p for module in (self.network, self.head) for p in module.parameters() if p.requires_grad]
         replicated = self.parameters if self.head.is_replicated else self.network.parameters()
-        self.buckets = [torch.empty_like(p) for p in replicated if world.size > 1]  # of DistributedDataParallel
+        trained = [p for p in replicated if p.requires_grad and world.size > 1]
+        self.buckets = [torch.empty_like(p) for p in trained]  # of DistributedDataParallel
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.precision == "fp16")
         for group in self.optimizer.param_groups:
             if group.get("foreach", False) is None:

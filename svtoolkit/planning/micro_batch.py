@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from svtoolkit.config import MemoryPredictionConfig, TrainConfig
 from svtoolkit.errors import UserError
+from svtoolkit.models.front_ends import front_end_of
 from svtoolkit.planning.memory_prediction import StepMemory, UnpredictableError, predict_memory
 
 NON_TENSOR_BYTES = 2**30
@@ -16,7 +17,7 @@ PROBE = 8
 def step_of(config: TrainConfig, micro_batch: int, num_classes: int, devices: int = 1) -> MemoryPredictionConfig:
     """What `svt memory` would be asked of the step of a run on so many crops at once."""
     return MemoryPredictionConfig(
-        frames=config.data.crop_frames,
+        frames=front_end_of(config.features).crop_size(config.data.crop_frames)[1],
         batch_size=micro_batch,
         precision=config.trainer.precision,
         devices=devices,

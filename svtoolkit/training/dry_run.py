@@ -105,10 +105,11 @@ def _measure_rate(config: TrainConfig, data: TrainingData, forecast: RunForecast
         front_end, network, head, optimizer, data.spec_augment, device=device, precision=config.trainer.precision,
         batch_size=crops, micro_batch=crops, gradient_clip=None,
     )  # fmt: skip
+    samples, _ = front_end.crop_size(config.data.crop_frames)
     times: list[float] = []
     while len(times) < PASSES or sum(times) < SECONDS:
         begin = time.perf_counter()
-        try_pass(step, front_end.num_samples(config.data.crop_frames), crops)
+        try_pass(step, samples, crops)
         synchronize(device)
         times.append(time.perf_counter() - begin)
     return forecast.operations * crops / min(times)

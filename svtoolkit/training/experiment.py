@@ -198,7 +198,7 @@ class Experiment:
         limit = gpu_memory_bytes(self.device)
         if limit is None:
             return
-        samples = self.front_end.num_samples(self.config.data.crop_frames)
+        samples, _ = self.front_end.crop_size(self.config.data.crop_frames)
         configured = self.sampler.micro_batch
         self.sampler.micro_batch = fit_micro_batch(
             self.config,

@@ -34,8 +34,8 @@ HEADS = {
 }
 """Values of ``init_head``, and what the log calls them."""
 
-OF_TRAINING = ("dropout",)
-"""Settings of a network that change no embedding: a new run may have others than the model that it is of."""
+OF_TRAINING = ("dropout", "freeze_encoder")
+"""How settings of a network end that change no embedding: a new run may have others than the model that it is of."""
 
 
 @dataclass(frozen=True)
@@ -154,16 +154,27 @@ def _read_network(config: TrainConfig, origin: str | Path, release: Release | No
 
 
 def _check_same(file: Path, section: str, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    found, wanted = _flat(found), _flat(wanted)
     differing = [key for key in sorted(found.keys() | wanted.keys()) if found.get(key) != wanted.get(key)]
     if section == "features" and {found.get("backend"), wanted.get("backend")} <= KALDI:
         differing = [key for key in differing if key != "backend"]
     if section == "model":
-        differing = [key for key in differing if key not in OF_TRAINING]
+        differing = [key for key in differing if not key.endswith(OF_TRAINING)]
+        differing = ["name"] if "name" in differing else differing
     if differing:
         listed = ", ".join(
             f"{section}.{key} is {found.get(key)!r} there and {wanted.get(key)!r} here" for key in differing
         )
         raise UserError(f"{file}: {listed}; they must be the same")
+
+
+def _flat(settings: dict[str, Any]) -> dict[str, Any]:
+    """With dotted keys for the values of a mapping among them."""
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        inner = value if isinstance(value, dict) else None
+        flat |= {key: value} if inner is None else {f"{key}.{name}": each for name, each in inner.items()}
+    return flat
 
 
 def _with_head(start: Start, config: TrainConfig, origin: Path) -> Start:

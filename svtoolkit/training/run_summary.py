@@ -26,9 +26,11 @@ def log_run(
 ) -> None:
     """Log network, data, effective batch and device of a run."""
     weights = sum(parameter.numel() for parameter in step.network.parameters())
+    frozen = sum(parameter.numel() for parameter in step.network.parameters() if not parameter.requires_grad)
     log.info(
-        "%s: %.2f M parameters, embedding of %d; memory strategy: %s",
-        config.model.name, weights / 1e6, config.model.embedding_dim, strategy,
+        "%s: %.2f M parameters%s, embedding of %d; memory strategy: %s",
+        config.model.name, weights / 1e6, f", {frozen / 1e6:.2f} M of them frozen" if frozen else "",
+        config.model.embedding_dim, strategy,
     )  # fmt: skip
     if config.trainer.channels_last and fails_in_channels_last(step.network, step.device):
         reason = "on the CPU networks this narrow fail in it (a fault of oneDNN)"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from functools import reduce
 
 from svtoolkit.config import TrainConfig, TrainerConfig
+from svtoolkit.config.front_ends import CROP_FRAME_MS, WaveformConfig
 from svtoolkit.config.limits import check_limits
 from svtoolkit.crops.batch_size import wanted_batch_size
 from svtoolkit.crops.sampler import BatchSampler, share_of
@@ -46,6 +48,12 @@ def check_settings(config: TrainConfig, processes: int = 1) -> None:
         if value is not None and value < smallest:  # type: ignore[operator]
             raise UserError(f"{key} is {value}, expected {smallest} or more")
     check_limits(config)
+    shortest = math.ceil(config.features.frame_length_ms / CROP_FRAME_MS)
+    if isinstance(config.features, WaveformConfig) and config.data.crop_frames < shortest:
+        raise UserError(
+            f"data.crop_frames is {config.data.crop_frames}, frames of {CROP_FRAME_MS:g} ms, expected {shortest} or "
+            f"more: the network hears no less than {config.features.frame_length_ms:g} ms"
+        )
     if config.validation.speakers == 1:
         raise UserError("validation.speakers is 1, expected 2 or more, whose trials can be drawn, or 0: no validation")
     check_max_bad(config.data.max_bad, key="data.max_bad")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from transformers_material import KINDS, original, write
 
 from svtoolkit import load_model
 from svtoolkit.checkpoints.releases import find_release, read_release
@@ -25,39 +26,6 @@ torch.set_num_threads(1)
 
 LENGTHS = (9_600, 50_720)
 """0.6 s and 3.17 s."""
-
-SIZES = {
-    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48,
-    "conv_dim": [16] * 7, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 2,
-    "tdnn_dim": [16, 16, 16, 16, 24], "xvector_output_dim": 12, "num_buckets": 16,
-}  # fmt: skip
-
-KINDS = {
-    "WavLMForXVector": {"use_weighted_layer_sum": True},
-    "Wav2Vec2ForXVector": {"feat_extract_norm": "layer", "do_stable_layer_norm": True, "conv_bias": True},
-    "UniSpeechSatForXVector": {"use_weighted_layer_sum": True},
-    "Data2VecAudioForXVector": {"conv_pos_kernel_size": 5},
-    "Wav2Vec2ConformerForXVector": {"add_adapter": True, "num_adapter_layers": 2, "tdnn_kernel": [3, 1, 1, 1, 1]},
-}
-
-
-def original(architecture: str, **options):
-    """As if it were trained: nothing is at its initial value."""
-    torch.manual_seed(7)
-    network = getattr(transformers, architecture)
-    values = {**SIZES, **KINDS[architecture], **options}
-    known = network.config_class().to_dict()
-    made = network(network.config_class(**{key: value for key, value in values.items() if key in known}))
-    for parameter in made.parameters():
-        parameter.data += 0.1 * torch.randn_like(parameter)
-    return made.eval()
-
-
-def write(folder, network, *, normalised: bool = True):
-    network.save_pretrained(folder)
-    extractor = transformers.Wav2Vec2FeatureExtractor(do_normalize=normalised, return_attention_mask=False)
-    extractor.save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -223,9 +191,3 @@ def test_a_package_beside_it_that_cannot_be_loaded_is_said(released, monkeypatch
     message = refusal(released)
     assert str(error) in message
     assert "uninstall a torchaudio that does not belong to the torch beside it" in message
-
-
-def test_it_is_not_trained(released, tmp_path, capsys):
-    words = ["data.train=data/train", f"exp_dir={tmp_path / 'exp'}", f"init_from={released}"]
-    assert main(["train", *words]) == 1
-    assert "its network is an x-vector head of transformers, which cannot be trained" in capsys.readouterr().err

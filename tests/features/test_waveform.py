@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from svtoolkit.composition import load
+from svtoolkit.config import FeaturesConfig
 from svtoolkit.config.front_ends import WaveformConfig
 from svtoolkit.errors import UserError
 from svtoolkit.models.front_ends import features_config, front_end_of
@@ -47,3 +48,14 @@ def test_what_is_refused():
         front_end_of(WaveformConfig(frame_length_ms=0.0))
     with pytest.raises(UserError, match="features has no option 'waveform'"):
         load("train", ["features=waveform", "data.train=data/train", "exp_dir=exp"])
+
+
+@pytest.mark.parametrize("rate", [16_000, 8_000])
+def test_a_crop_is_counted_in_frames_of_10_ms(rate):
+    front_end = front_end_of(WaveformConfig(sample_rate=rate, frame_length_ms=20.0))
+    assert front_end.crop_size(200) == (2 * rate, 2 * rate)
+    assert front_end.crop_size(1) == (rate // 50, rate // 50), "the fewest that the network takes"
+
+
+def test_other_front_ends_count_their_own_frames():
+    assert front_end_of(FeaturesConfig()).crop_size(200) == (32_240, 200)
