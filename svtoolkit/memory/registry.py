@@ -74,7 +74,7 @@ def apply_strategy(
     if type(exact_bits) is not int or not 0 <= exact_bits <= LARGEST_BITS:
         raise UserError(f"memory.exact_bits is {exact_bits!r}, expected a whole number from 0 to {LARGEST_BITS}")
     own = MemoryStrategyConfig if strategy == AUTO else STRATEGIES[strategy].settings or MemoryStrategyConfig
-    check_settings(f"memory={strategy}", own, settings)
+    check_settings(f"memory strategy {strategy}", own, settings)
     if strategy == AUTO:
         strategy = _apply_first_possible(network)
     else:

@@ -146,5 +146,5 @@ def test_an_unknown_word_is_refused_with_those_there_are():
 
 
 def test_segments_belong_to_checkpoint():
-    with pytest.raises(UserError, match="memory=store has no option 'segments'"):
+    with pytest.raises(UserError, match="memory strategy store has no option 'segments'"):
         apply_strategy(resnet(), "store", segments="sqrt")

@@ -213,4 +213,4 @@ def test_a_strategy_of_a_package(monkeypatch):
     assert "memory=offload" in refusal(ordinary, "offload")
     assert "auto, reversible, store, checkpoint, recompute_norm, offload" in refusal(ordinary, "bogus")
     assert "share is 'all', expected" in refusal(network, "offload", share="all")
-    assert "memory=store has no option 'share'" in refusal(network, "store", share=1.0)
+    assert "memory strategy store has no option 'share'" in refusal(network, "store", share=1.0)
