@@ -13,14 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from svtoolkit.checkpoints.foreign_file import ForeignWeights, read_weights
-from svtoolkit.checkpoints.inert_pickle import PickleError
+from svtoolkit.checkpoints.foreign_file import ForeignWeights, glance, read_weights
 from svtoolkit.checkpoints.layout import list_names, rename_to_ours
 from svtoolkit.checkpoints.mel_spectrograms import FREE, ONLY, TRAINING, features_of, without_tables
 from svtoolkit.checkpoints.redimnet_config import FIRST, SECOND, network_of
 from svtoolkit.checkpoints.redimnet_names import REDIMNET, redimnet2_layout
 from svtoolkit.checkpoints.released import ModelDescription
-from svtoolkit.checkpoints.torch_file import TorchFile
 from svtoolkit.checkpoints.wespeaker import release as wespeaker
 from svtoolkit.config.front_ends import ReDimNetConfig, ReDimNetTFConfig
 from svtoolkit.errors import UserError
@@ -58,13 +56,13 @@ def find_weights(path: Path) -> Path | None:
     if wespeaker.find_weights(path) is not None:
         return None
     if is_regular(path):
-        content = _content(path)
+        content = glance(path)
         if content is None and path.suffix == ".pt":
             read_weights(path)
         return path if _is_one(content) else None
     if not path.is_dir():
         return None
-    found = [file for file in sorted(path.glob("*.pt")) if is_regular(file) and _is_one(_content(file))]
+    found = [file for file in sorted(path.glob("*.pt")) if is_regular(file) and _is_one(glance(file))]
     if len(found) > 1:
         names = list_names([file.name for file in found])
         raise UserError(f"{path}: holds several models, {names}; give the file of one of them")
@@ -142,15 +140,6 @@ def _pad_right(config: Mapping[str, Any]) -> int:
     if samples is not None and (type(samples) is not int or not 0 <= samples <= 16000):
         raise UserError(f"{CONFIG}.pad_right_samples is {samples!r:.80}, expected a whole number from 0 to 16000")
     return samples or 0
-
-
-def _content(path: Path) -> Any:
-    """What a file of torch.save holds, its tensors not read; None: it is none."""
-    try:
-        with open(path, "rb") as stream:
-            return TorchFile(stream).content
-    except (PickleError, OSError, EOFError, RuntimeError, ValueError, NotImplementedError, MemoryError):
-        return None
 
 
 def _is_one(content: Any) -> bool:

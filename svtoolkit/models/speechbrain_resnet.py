@@ -89,7 +89,7 @@ class SpeechBrainResNet(PooledNetwork):
             VectorNorm(statistics), nn.Linear(statistics, embedding_dim), VectorNorm(embedding_dim)
         )
         for module in self.modules():
-            if isinstance(module, nn.Conv2d):
+            if isinstance(module, nn.Conv2d) and not module.weight.is_meta:  # there torch imports its compiler for it
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def feature_map(self, frames: Tensor) -> Tensor:
