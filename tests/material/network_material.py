@@ -15,7 +15,7 @@ REDIMNET2 = [(1, 1, 3, 4, 1), (2, 1, 0.75, 8, 1), (1, 1, 1, 8, 2), (2, 1, 1, 8, 
 NARROW = {
     "ecapa_tdnn_c512": {"channels": 16},
     "ecapa_tdnn_glob_c512": {"channels": 16},
-    "campplus": {},
+    "campplus": {"blocks": ((2, 1), (3, 2), (2, 2))},
     "res2net34_base": {"width": 4, "blocks": (1, 2, 1, 2)},
     "eres2net34_base": {"width": 4, "blocks": (1, 2, 1, 2)},
     "eres2net34_aug": {"width": 8, "blocks": (1, 1, 2, 1)},

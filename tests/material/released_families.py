@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,7 @@ import kaldi_native_fbank
 import numpy as np
 import torch
 import yaml
-from foreign_networks import randomise
+from foreign_networks import randomise, shallow_campplus
 from network_material import NARROW
 from torch import nn
 
@@ -136,7 +136,9 @@ FAMILIES = {
     "Gemini-DF-ResNet, two layers": _gemini(TWO, "run"),
     "ECAPA-TDNN": _ecapa("c512", "zip")._replace(batches=LONG),
     "ECAPA-TDNN, global context": _ecapa("GLOB_c1024", "averaged", global_context_att=True),
-    "CAM++": Family("wespeaker", "campplus", "CAMPPlus", TSTP, "campplus", {}, "CAMPPlus", TSTP, "run", 16, QUICK),
+    "CAM++": Family(
+        "wespeaker", "campplus", "CAMPPlus", TSTP, "campplus", NARROW["campplus"], "CAMPPlus", TSTP, "run", 16
+    ),
     "Res2Net": _res2("Res2Net", "Base", ONE, "averaged")._replace(batches=LONG),
     "Res2Net, two layers": _res2("Res2Net", "Large", TWO, "run"),
     "ERes2Net base": _res2("ERes2Net", "Base", ONE, "run")._replace(batches=LONG),
@@ -160,8 +162,8 @@ FAMILIES = {
     ),
     "RepVGG, deployed": _repvgg("A0", {"deploy": True}, "averaged", deploy=True),
     "3D-Speaker: CAM++": Family(
-        "speakerlab", "campplus.DTDNN", "CAMPPlus", {"memory_efficient": False}, "campplus", {},
-        {"sample_rate": 16000, "fbank_dim": 80, "emb_size": DIM}, form="modelscope", batches=QUICK,
+        "speakerlab", "campplus.DTDNN", "CAMPPlus", {"memory_efficient": False}, "campplus", NARROW["campplus"],
+        {"sample_rate": 16000, "fbank_dim": 80, "emb_size": DIM}, form="modelscope",
     ),
     "3D-Speaker: ResNet": _of_3d_speaker(
         "resnet.ResNet", "ResNet", "resnet34", {"embed_dim": DIM, "channels": 4}, two_emb_layer=True
@@ -192,6 +194,7 @@ FAMILIES = {
 
 
 WHOLE = {
+    "CAM++": Family("wespeaker", "campplus", "CAMPPlus", TSTP, "campplus", {}, "CAMPPlus", TSTP, "run"),
     "ResNet34": Family("wespeaker", "resnet", "ResNet34", ONE, "resnet34", {}, "ResNet34", ONE, "zip"),
     "ECAPA_TDNN_GLOB_c512": Family(
         "wespeaker", "ecapa_tdnn", "ECAPA_TDNN_GLOB_c512", {"pooling_func": "ASTP"}, "ecapa_tdnn_glob_c512", {},
@@ -218,7 +221,8 @@ def theirs_of(family: Family, wespeaker: Callable[[str], ModuleType]) -> nn.Modu
     if "block" in arguments and hasattr(module, arguments["block"]):
         arguments["block"] = getattr(module, arguments["block"])
     torch.manual_seed(7)
-    return randomise(getattr(module, family.constructor)(**family.sizes, **arguments)).eval()
+    with shallow_campplus(module) if family.narrow == NARROW["campplus"] else nullcontext():
+        return randomise(getattr(module, family.constructor)(**family.sizes, **arguments)).eval()
 
 
 @contextmanager
