@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 import torch
-from foreign_networks import assert_same_in_training, randomise, shallow_campplus
+from foreign_networks import assert_same_in_training, randomise, shallow_campplus, undrawn
 from network_material import narrow
 from torch import nn
 
@@ -82,7 +82,7 @@ def test_equal_embeddings_and_statistics_in_training(pair):
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_published_networks_have_its_names_and_shapes(name):
     module, constructor, arguments, embedding_dim, millions = PUBLISHED[name]
-    with torch.device("meta"):
+    with torch.device("meta"), undrawn():
         theirs = theirs_of(module, constructor, 80, embedding_dim, arguments)
         ours = build_model(name, embedding_dim=embedding_dim)
     shapes = {key: tensor.shape for key, tensor in theirs.state_dict().items()}

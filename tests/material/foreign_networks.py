@@ -40,6 +40,14 @@ def shallow_campplus(module: ModuleType) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def undrawn() -> Iterator[None]:
+    """Within, initial weights are not drawn: on the meta device torch would import its compiler, for seconds."""
+    names = ("normal_", "trunc_normal_", "kaiming_normal_", "xavier_normal_")
+    with mock.patch.multiple(nn.init, **{name: lambda tensor, *_, **__: tensor for name in names}):
+        yield
+
+
 def assert_same_embeddings(ours: nn.Module, theirs: nn.Module, frames: torch.Tensor) -> None:
     """Equal to 1e-5 of the largest value; a tuple of theirs ends with the embedding."""
     with torch.no_grad():

@@ -40,6 +40,13 @@ NARROW = {
 """A network of every family of convolutions beside ResNet -> what makes it narrow."""
 
 
+BUILDERS = {row.target: name for name, row in reversed(NETWORKS.rows.items())}
+"""Builder of networks -> the first of the names that it has in the registry, which is the smallest."""
+
+RECOMPUTED = sorted({*NARROW} - {"ecapa_tdnn_c512", "redimnet2_b4", "redimnet2_b5", "sb_xvector"})
+"""Of ``NARROW`` those that differ in what their blocks do, not in their pooling or in one argument."""
+
+
 def narrow(name: str, *, num_bins: int, embedding_dim: int, **options: object) -> SpeakerNetwork:
     """A network of ``NARROW``, of few channels and, where its row allows it, few blocks."""
     arguments = {**NETWORKS[name].arguments, **NARROW[name], **options}
