@@ -29,10 +29,11 @@ from svtoolkit.models.registry import NETWORKS
 
 DIM, SPEAKERS = 24, 30
 LENGTHS = {"0.6 s": 9_600, "3.17 s": 50_720, "20 s": 320_000}
-USUAL = {"0.6 s": (1, 3), "3.17 s": (1, 3)}
+USUAL = {"0.6 s": (1, 3), "3.17 s": (3,)}
 LONG = {**USUAL, "20 s": (1,)}
 QUICK = {"0.6 s": (1, 3), "3.17 s": (1,)}
-"""Sound that is embedded -> batches of it: of one row of a family 20 s, and little where a network is large."""
+"""Sound that is embedded -> batches of it: 20 s of one network that averages, one that attends and one
+that weighs all frames, and little where a network is large."""
 
 
 class Family(NamedTuple):
@@ -132,16 +133,16 @@ def _of_3d_speaker(module: str, constructor: str, name: str, config: Mapping[str
 FAMILIES = {
     "ResNet": _resnet("ResNet34", "BasicBlock", ONE, "averaged")._replace(batches=LONG),
     "ResNet, two layers, bottlenecks": _resnet("ResNet50", "Bottleneck", TWO, "zip"),
-    "Gemini-DF-ResNet": _gemini(ONE, "zip")._replace(batches=LONG),
+    "Gemini-DF-ResNet": _gemini(ONE, "zip"),
     "Gemini-DF-ResNet, two layers": _gemini(TWO, "run"),
     "ECAPA-TDNN": _ecapa("c512", "zip")._replace(batches=LONG),
     "ECAPA-TDNN, global context": _ecapa("GLOB_c1024", "averaged", global_context_att=True),
     "CAM++": Family(
         "wespeaker", "campplus", "CAMPPlus", TSTP, "campplus", NARROW["campplus"], "CAMPPlus", TSTP, "run", 16
     ),
-    "Res2Net": _res2("Res2Net", "Base", ONE, "averaged")._replace(batches=LONG),
+    "Res2Net": _res2("Res2Net", "Base", ONE, "averaged"),
     "Res2Net, two layers": _res2("Res2Net", "Large", TWO, "run"),
-    "ERes2Net base": _res2("ERes2Net", "Base", ONE, "run")._replace(batches=LONG),
+    "ERes2Net base": _res2("ERes2Net", "Base", ONE, "run"),
     "ERes2Net large, two layers": _res2("ERes2Net", "Large", TWO, "averaged", m_channels=8),
     "ERes2Net aug": _res2(
         "ERes2Net", "aug", ONE, "averaged", **AUG, baseWidth=24, scale=3, expansion=4
@@ -154,7 +155,7 @@ FAMILIES = {
         "wespeaker", "tdnn", "XVEC", {"hid_dim": 16, "stats_dim": 24, **TSTP}, "xvector", NARROW["xvector"], "XVEC",
         TSTP, "averaged", batches=LONG,
     ),
-    "RepVGG": _repvgg("TINY_A0", {}, "averaged")._replace(batches=LONG),
+    "RepVGG": _repvgg("TINY_A0", {}, "averaged"),
     "RepVGG, groups": _repvgg("B1g2", {}, "run", override_groups_map={2: 2, 4: 2, 6: 2}),
     "RepVGG, dilated": _repvgg("TINY_RSBB_A0", {}, "zip", block="RepSPK"),
     "RepVGG, excited": _repvgg(
@@ -167,13 +168,13 @@ FAMILIES = {
     ),
     "3D-Speaker: ResNet": _of_3d_speaker(
         "resnet.ResNet", "ResNet", "resnet34", {"embed_dim": DIM, "channels": 4}, two_emb_layer=True
-    )._replace(batches=LONG),
+    ),
     "3D-Speaker: Res2Net": _of_3d_speaker(
         "res2net.Res2Net", "Res2Net", "res2net34_base", {"embed_dim": DIM, "channels": 4}
     ),
     "3D-Speaker: ERes2Net base": _of_3d_speaker(
         "eres2net.ERes2Net", "ERes2Net", "eres2net34_base", {"embed_dim": DIM, "channels": 4}
-    )._replace(batches=LONG),
+    ),
     "3D-Speaker: ERes2Net large, two layers": _of_3d_speaker(
         "eres2net.ERes2Net", "ERes2Net", "eres2net34_large", {"embed_dim": DIM}, m_channels=8, two_emb_layer=True
     ),
