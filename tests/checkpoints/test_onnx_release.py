@@ -173,7 +173,7 @@ def test_a_front_end_that_does_not_fit(tmp_path):
     weights = helper.make_tensor("w", TensorProto.FLOAT, (40, 4), WEIGHTS[:40])
     path = write_graph(tmp_path / "model.onnx", small_graph(("B", "T", 40), weights=weights), WESPEAKER)
     assert read_release(path)[1].features == FeaturesConfig(num_bins=40)
-    assert "num_bins is 40, but the front end sb80 has 80 alone" in refusal(path, front_end="sb80")
+    assert "num_bins is 40, but the front end sb24 has 24 alone" in refusal(path, front_end="sb24")
     assert "front_end is 'waveform', expected one of fbank80, kaldi_3d" in refusal(path, front_end="waveform")
 
 
