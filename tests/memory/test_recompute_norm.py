@@ -156,3 +156,15 @@ def test_nothing_is_packed_without_gradients():
     apply_strategy(network, "recompute_norm")
     with torch.no_grad():
         assert network(random_map(2, 24, 16)).grad_fn is None
+
+
+def test_the_strategy_keeps_less_where_expansions_are_recomputed():
+    network, x = nn.Sequential(Bottleneck(32, 8), Bottleneck(32, 8)), random_map(4, 32, 16, 16)
+    kept = []
+    for expansions in (False, True):
+        apply_strategy(network, "recompute_norm", expansions=expansions)
+        with MemoryLedger() as ledger:
+            value = network(x.requires_grad_())
+            kept.append(sum(ledger.live().values()))
+        value.sum().backward()
+    assert kept[1] < 0.8 * kept[0]
