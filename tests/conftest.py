@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -115,6 +116,7 @@ def wespeaker() -> Callable[[str], ModuleType]:
         pytest.skip("WeSpeaker is not installed: scripts/setup.sh --extras dev")
     folder = Path(found.origin).parent
 
+    @cache
     def load(name: str) -> ModuleType:
         before = set(sys.modules)
         try:

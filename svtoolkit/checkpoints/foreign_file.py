@@ -15,6 +15,9 @@ import io
 import os
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
@@ -97,11 +100,33 @@ def read_weights(path: str | Path) -> ForeignWeights:
         raise UserError(f"{path}: cannot be read ({reason}); {REMEDY}") from error
 
 
+_glances: ContextVar[dict[str, dict[Any, Any] | None] | None] = ContextVar("glances", default=None)
+
+
+@contextmanager
+def every_file_once() -> Iterator[None]:
+    """Within, ``glance`` opens every file once, however many kinds of releases ask for it."""
+    before = _glances.set({})
+    try:
+        yield
+    finally:
+        _glances.reset(before)
+
+
 def glance(path: str | Path) -> dict[Any, Any] | None:
     """The mapping that a file of torch.save holds, its tensors as ``TensorPlace``: none of them is read.
 
     None: it is no such file, or one that ``read_weights`` refuses.
     """
+    seen = _glances.get()
+    if seen is None:
+        return _glance(path)
+    if str(path) not in seen:
+        seen[str(path)] = _glance(path)
+    return seen[str(path)]
+
+
+def _glance(path: str | Path) -> dict[Any, Any] | None:
     try:
         with open(path, "rb") as stream:
             content = TorchFile(stream).content

@@ -8,9 +8,11 @@ object of a class that is known to be harmless becomes an ``Inert``, and any oth
 from __future__ import annotations
 
 import codecs
+import pickle
 import pickletools
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import IO, Any, NamedTuple, cast
 
 LARGEST_PICKLE = 64 << 20
@@ -117,20 +119,25 @@ def read_pickle(stream: IO[bytes]) -> Any:
     Raises:
         PickleError: it is none, names what is not known to be harmless, or does what no pickle of weights does.
     """
-    machine = _Machine()
+    machine, bounded = _Machine(), _Bounded(stream)
+    follow, read, tell = machine.followers(), stream.read, stream.tell
     try:
-        for step, (opcode, argument, position) in enumerate(pickletools.genops(cast(IO[bytes], _Bounded(stream)))):
-            if step > MOST_STEPS or (position or 0) > LARGEST_PICKLE:
-                raise PickleError(f"the pickle is longer than {MOST_STEPS} instructions or {LARGEST_PICKLE} bytes")
-            if opcode.name == "STOP":
+        steps = 0
+        while steps <= MOST_STEPS and tell() <= LARGEST_PICKLE:
+            steps += 1
+            code = read(1)
+            if code == pickle.STOP:
                 return machine.pop()
-            machine.follow(opcode.name, argument)
+            if code not in follow:
+                raise ValueError(f"instruction {code!r} unknown" if code else "it is cut off")
+            reader, method = follow[code]
+            method(None if reader is None else reader(bounded))
     except PickleError:
         raise
     except (ValueError, TypeError, IndexError, KeyError, AttributeError, OverflowError, MemoryError) as error:
         reason = " ".join(str(error).split())[:80] or type(error).__name__
         raise PickleError(f"its pickle is damaged ({reason})") from error
-    raise PickleError("its pickle has no end")
+    raise PickleError(f"the pickle is longer than {MOST_STEPS} instructions or {LARGEST_PICKLE} bytes")
 
 
 class _Bounded:
@@ -165,17 +172,25 @@ class _Machine:
         del self.stack[at:]
         return items
 
-    def follow(self, name: str, argument: Any) -> None:
+    def followers(self) -> dict[bytes, tuple[Callable[[Any], Any] | None, Callable[[Any], None]]]:
+        """Code of an instruction -> what reads its argument, None where it has none, and what follows it."""
+        return {
+            opcode.code.encode("latin-1"): (
+                None if opcode.arg is None else opcode.arg.reader,
+                self._follower(opcode.name),
+            )
+            for opcode in pickletools.opcodes
+        }
+
+    def _follower(self, name: str) -> Callable[[Any], None]:
         if name in _PUSHED:
-            self.stack.append(argument)
-        elif name in _CONSTANTS:
-            self.stack.append(_CONSTANTS[name]())
-        elif name in ("PROTO", "FRAME"):
-            return
-        elif method := getattr(self, f"_{name.lower()}", None):
-            method(argument)
-        else:
-            raise PickleError(f"its pickle has the instruction {name}, which no pickle of weights has")
+            return self.stack.append
+        if name in _CONSTANTS:
+            return lambda _: self.stack.append(_CONSTANTS[name]())
+        if name in ("PROTO", "FRAME"):
+            return lambda _: None
+        method = getattr(self, f"_{name.lower()}", None)
+        return partial(_refuse, name) if method is None else cast(Callable[[Any], None], method)
 
     def _put(self, argument: Any) -> None:
         self.memo[int(argument)] = self.stack[-1]
@@ -274,6 +289,10 @@ class _Machine:
 
     def _binpersid(self, _: Any) -> None:
         self.stack.append(_storage(self.stack.pop()))
+
+
+def _refuse(name: str, _: Any) -> None:
+    raise PickleError(f"its pickle has the instruction {name}, which no pickle of weights has")
 
 
 def _known(name: Name) -> Name:

@@ -139,6 +139,6 @@ def _pad_right(config: Mapping[str, Any]) -> int:
     return samples or 0
 
 
-def _is_one(content: Mapping[Any, Any] | None) -> bool:
-    state = (content or {}).get(STATE)
-    return content is not None and isinstance(state, dict) and CONFIG in content and MARK in state
+def _is_one(content: Any) -> bool:
+    state = content.get(STATE) if isinstance(content, dict) else None
+    return isinstance(state, dict) and CONFIG in content and MARK in state

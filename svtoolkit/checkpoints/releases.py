@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from svtoolkit.checkpoints import hub
-from svtoolkit.checkpoints.foreign_file import read_weights
+from svtoolkit.checkpoints.foreign_file import every_file_once, read_weights
 from svtoolkit.checkpoints.kinds import KINDS, Kind, State
 from svtoolkit.checkpoints.layout import check_fit, list_names
 from svtoolkit.checkpoints.released import DESCRIPTION, ModelDescription, read_description, read_released
@@ -55,7 +55,8 @@ def find_release(path: str | Path) -> Release | None:
     """
     if hub.is_address(path):
         return _find_on_hub(hub.parse_address(path))
-    found = _found(Path(path), alone=False) or _found(Path(path), alone=True)
+    with every_file_once():
+        found = _found(Path(path), alone=False) or _found(Path(path), alone=True)
     if len(found) > 1:
         files = " and ".join(f"{release.weights.name} of {release.kind.name}" for release in found)
         raise UserError(f"{path}: holds releases of several kinds, {files}; put one of them into a folder of its own")

@@ -5,6 +5,7 @@ Of the tensors only those that are asked for are read, each storage once, and ne
 
 from __future__ import annotations
 
+import io
 import math
 import struct
 import zipfile
@@ -107,9 +108,7 @@ def _open_zip(stream: IO[bytes]) -> tuple[Any, _Reader]:
 
     if f"{root}byteorder" in members and read(f"{root}byteorder", None) != b"little":
         raise PickleError("it was written on a machine whose numbers begin with their highest byte")
-    with archive.open(members[pickles[0]]) as opened:
-        read(pickles[0], None)
-        content = read_pickle(opened)
+    content = read_pickle(io.BytesIO(read(pickles[0], None)))
     return content, lambda key, size: bytearray(read(f"{root}data/{key}", size))
 
 

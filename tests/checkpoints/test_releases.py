@@ -14,7 +14,7 @@ import pytest
 import soundfile
 import torch
 import yaml
-from foreign_networks import randomise
+from foreign_networks import randomise, shallow_campplus
 from paths import ROOT
 from released_families import FAMILIES, kaldi_frames, narrowed, theirs_of, write_release
 
@@ -58,11 +58,12 @@ def xvector(wespeaker):
 
 @pytest.fixture(scope="module")
 def campplus():
-    """3D-Speaker's CAM++, as if it were trained."""
+    """3D-Speaker's CAM++ of few layers, as if it were trained; ours has as few as long as it is there."""
     pytest.importorskip("speakerlab", reason="3D-Speaker is not installed: scripts/setup.sh --extras dev")
     torch.manual_seed(6)
     found = importlib.import_module("speakerlab.models.campplus.DTDNN")
-    return randomise(found.CAMPPlus(feat_dim=80, embedding_size=192, memory_efficient=False)).eval()
+    with shallow_campplus(found), narrowed(FAMILIES["3D-Speaker: CAM++"]):
+        yield randomise(found.CAMPPlus(feat_dim=80, embedding_size=192, memory_efficient=False)).eval()
 
 
 def write_wespeaker(folder, network, config=CONFIG, *, weights="avg_model.pt", description="config.yaml"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 import torch
 from torch import nn
@@ -56,7 +58,7 @@ def test_names_and_shapes(their_networks, name):
 # Theirs takes the number of bins by 16 in Gemini, rounding down: that fits multiples of 16 alone.
 @pytest.mark.parametrize(
     ("name", "num_bins"),
-    [("resnet18", 80), ("resnet50", 40), ("gemini_df_resnet60", 80), ("gemini_df_resnet60", 16)],
+    [("resnet18", 24), ("resnet50", 8), ("gemini_df_resnet60", 16), ("gemini_df_resnet60", 32)],
 )
 def test_equal_embeddings_in_evaluation_and_training(their_networks, name, num_bins):
     torch.manual_seed(1)
@@ -75,20 +77,21 @@ def test_equal_embeddings_in_evaluation_and_training(their_networks, name, num_b
 
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet50", "gemini_df_resnet60"])
-@pytest.mark.parametrize("training", [False, True])
-def test_equal_maps_to_the_last_bit(their_networks, name, training):
+def test_equal_maps_to_the_last_bit(their_networks, name):
     torch.manual_seed(4)
-    ours = randomise(build_model(name, num_bins=16, embedding_dim=8)).train(training)
-    theirs = their_networks[name](feat_dim=16, embed_dim=8).train(training)
+    ours = randomise(build_model(name, num_bins=16, embedding_dim=8))
+    theirs = their_networks[name](feat_dim=16, embed_dim=8)
     theirs.load_state_dict(to_wespeaker(ours.state_dict()), strict=True)
     maps: list[torch.Tensor] = []
     for pooling in (ours.pooling, theirs.pool):
         pooling.register_forward_hook(lambda module, given, output: maps.append(given[0]))
-    frames = torch.randn(2, 21, 16)
-    with torch.no_grad():
-        ours(frames)
-        theirs(frames.clone())
-    assert torch.equal(*maps)
+    frames = torch.randn(2, 13, 16)
+    for training in (False, True):
+        maps.clear()
+        with torch.no_grad():
+            ours.train(training)(frames)
+            theirs.train(training)(frames.clone())
+        assert torch.equal(*maps)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "gemini_df_resnet60"])
@@ -97,7 +100,7 @@ def test_equal_gradients(their_networks, name):
     ours = randomise(build_model(name, num_bins=16, embedding_dim=8))
     theirs = their_networks[name](feat_dim=16, embed_dim=8)
     theirs.load_state_dict(to_wespeaker(ours.state_dict()))
-    frames = torch.randn(3, 24, 16)
+    frames = torch.randn(3, 12, 16)
     ours(frames).square().sum().backward()
     theirs(frames.clone())[-1].square().sum().backward()
     gradients = to_wespeaker({name: parameter.grad for name, parameter in ours.named_parameters()})
@@ -117,17 +120,6 @@ def test_round_trip(their_networks, name):
 
 
 @pytest.mark.parametrize("name", ["resnet18", "gemini_df_resnet60"])
-def test_weights_of_theirs_load_strictly_and_give_their_embeddings(their_networks, name):
-    torch.manual_seed(6)
-    theirs = randomise(their_networks[name](feat_dim=16, embed_dim=8)).eval()
-    ours = build_model(name, num_bins=16, embedding_dim=8).eval()
-    ours.load_state_dict(from_wespeaker(theirs.state_dict()), strict=True)
-    frames = torch.randn(2, 33, 16)
-    with torch.no_grad():
-        torch.testing.assert_close(ours(frames), theirs(frames.clone())[-1], rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["resnet18", "gemini_df_resnet60"])
 def test_networks_of_theirs_with_two_embedding_layers(their_networks, name):
     torch.manual_seed(6)
     theirs = randomise(their_networks[name](feat_dim=16, embed_dim=8, two_emb_layer=True)).eval()
@@ -143,12 +135,14 @@ def test_networks_of_theirs_with_two_embedding_layers(their_networks, name):
         load_wespeaker(build_model(name, num_bins=16, embedding_dim=8), theirs.state_dict())
 
 
+@cache
 def small_state() -> dict[str, torch.Tensor]:
-    """A state dict under WeSpeaker's names."""
+    """A state dict under WeSpeaker's names, which nobody changes."""
     torch.manual_seed(3)
     return to_wespeaker(build_model("resnet18", base_width=2, num_bins=8, embedding_dim=4).state_dict())
 
 
+@cache
 def small_gemini() -> dict[str, torch.Tensor]:
     """A state dict under WeSpeaker's names; one block a stage."""
     torch.manual_seed(3)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import ModuleType
+from unittest import mock
 
 import torch
+from network_material import NARROW
 from torch import Tensor, nn
 
 
@@ -20,6 +24,28 @@ def randomise(network: nn.Module, seed: int = 0) -> nn.Module:
             module.running_var.uniform_(0.5, 2.0, generator=generator)
             module.num_batches_tracked.fill_(1234)
     return network
+
+
+@contextmanager
+def shallow_campplus(module: ModuleType) -> Iterator[None]:
+    """Within, their CAMPPlus has the few layers of ``NARROW``: it says 12, 24 and 16 in a loop of its constructor."""
+    layers, dilations = zip(*NARROW["campplus"]["blocks"], strict=True)
+
+    def zipped(*lists: tuple[int, ...]) -> Iterable[tuple[int, ...]]:
+        theirs, kernels, said = lists
+        assert (theirs, said) == ((12, 24, 16), dilations)
+        return zip(layers, kernels, said, strict=True)
+
+    with mock.patch.object(module, "zip", zipped, create=True):
+        yield
+
+
+@contextmanager
+def undrawn() -> Iterator[None]:
+    """Within, initial weights are not drawn: on the meta device torch would import its compiler, for seconds."""
+    names = ("normal_", "trunc_normal_", "kaiming_normal_", "xavier_normal_")
+    with mock.patch.multiple(nn.init, **{name: lambda tensor, *_, **__: tensor for name in names}):
+        yield
 
 
 def assert_same_embeddings(ours: nn.Module, theirs: nn.Module, frames: torch.Tensor) -> None:

@@ -15,7 +15,7 @@ REDIMNET2 = [(1, 1, 3, 4, 1), (2, 1, 0.75, 8, 1), (1, 1, 1, 8, 2), (2, 1, 1, 8, 
 NARROW = {
     "ecapa_tdnn_c512": {"channels": 16},
     "ecapa_tdnn_glob_c512": {"channels": 16},
-    "campplus": {},
+    "campplus": {"blocks": ((2, 1), (3, 2), (2, 2))},
     "res2net34_base": {"width": 4, "blocks": (1, 2, 1, 2)},
     "eres2net34_base": {"width": 4, "blocks": (1, 2, 1, 2)},
     "eres2net34_aug": {"width": 8, "blocks": (1, 1, 2, 1)},
@@ -38,6 +38,13 @@ NARROW = {
     "redimnet2_b6": {"channels": 4, "stages": REDIMNET2, "out_channels": 6},
 }
 """A network of every family of convolutions beside ResNet -> what makes it narrow."""
+
+
+BUILDERS = {row.target: name for name, row in reversed(NETWORKS.rows.items())}
+"""Builder of networks -> the first of the names that it has in the registry, which is the smallest."""
+
+RECOMPUTED = sorted({*NARROW} - {"ecapa_tdnn_c512", "redimnet2_b4", "redimnet2_b5", "sb_xvector"})
+"""Of ``NARROW`` those that differ in what their blocks do, not in their pooling or in one argument."""
 
 
 def narrow(name: str, *, num_bins: int, embedding_dim: int, **options: object) -> SpeakerNetwork:

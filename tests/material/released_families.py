@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,7 @@ import kaldi_native_fbank
 import numpy as np
 import torch
 import yaml
-from foreign_networks import randomise
+from foreign_networks import randomise, shallow_campplus
 from network_material import NARROW
 from torch import nn
 
@@ -29,10 +29,11 @@ from svtoolkit.models.registry import NETWORKS
 
 DIM, SPEAKERS = 24, 30
 LENGTHS = {"0.6 s": 9_600, "3.17 s": 50_720, "20 s": 320_000}
-USUAL = {"0.6 s": (1, 3), "3.17 s": (1, 3)}
+USUAL = {"0.6 s": (1, 3), "3.17 s": (3,)}
 LONG = {**USUAL, "20 s": (1,)}
 QUICK = {"0.6 s": (1, 3), "3.17 s": (1,)}
-"""Sound that is embedded -> batches of it: of one row of a family 20 s, and little where a network is large."""
+"""Sound that is embedded -> batches of it: 20 s of one network that averages, one that attends and one
+that weighs all frames, and little where a network is large."""
 
 
 class Family(NamedTuple):
@@ -132,14 +133,16 @@ def _of_3d_speaker(module: str, constructor: str, name: str, config: Mapping[str
 FAMILIES = {
     "ResNet": _resnet("ResNet34", "BasicBlock", ONE, "averaged")._replace(batches=LONG),
     "ResNet, two layers, bottlenecks": _resnet("ResNet50", "Bottleneck", TWO, "zip"),
-    "Gemini-DF-ResNet": _gemini(ONE, "zip")._replace(batches=LONG),
+    "Gemini-DF-ResNet": _gemini(ONE, "zip"),
     "Gemini-DF-ResNet, two layers": _gemini(TWO, "run"),
     "ECAPA-TDNN": _ecapa("c512", "zip")._replace(batches=LONG),
     "ECAPA-TDNN, global context": _ecapa("GLOB_c1024", "averaged", global_context_att=True),
-    "CAM++": Family("wespeaker", "campplus", "CAMPPlus", TSTP, "campplus", {}, "CAMPPlus", TSTP, "run", 16, QUICK),
-    "Res2Net": _res2("Res2Net", "Base", ONE, "averaged")._replace(batches=LONG),
+    "CAM++": Family(
+        "wespeaker", "campplus", "CAMPPlus", TSTP, "campplus", NARROW["campplus"], "CAMPPlus", TSTP, "run", 16
+    ),
+    "Res2Net": _res2("Res2Net", "Base", ONE, "averaged"),
     "Res2Net, two layers": _res2("Res2Net", "Large", TWO, "run"),
-    "ERes2Net base": _res2("ERes2Net", "Base", ONE, "run")._replace(batches=LONG),
+    "ERes2Net base": _res2("ERes2Net", "Base", ONE, "run"),
     "ERes2Net large, two layers": _res2("ERes2Net", "Large", TWO, "averaged", m_channels=8),
     "ERes2Net aug": _res2(
         "ERes2Net", "aug", ONE, "averaged", **AUG, baseWidth=24, scale=3, expansion=4
@@ -152,7 +155,7 @@ FAMILIES = {
         "wespeaker", "tdnn", "XVEC", {"hid_dim": 16, "stats_dim": 24, **TSTP}, "xvector", NARROW["xvector"], "XVEC",
         TSTP, "averaged", batches=LONG,
     ),
-    "RepVGG": _repvgg("TINY_A0", {}, "averaged")._replace(batches=LONG),
+    "RepVGG": _repvgg("TINY_A0", {}, "averaged"),
     "RepVGG, groups": _repvgg("B1g2", {}, "run", override_groups_map={2: 2, 4: 2, 6: 2}),
     "RepVGG, dilated": _repvgg("TINY_RSBB_A0", {}, "zip", block="RepSPK"),
     "RepVGG, excited": _repvgg(
@@ -160,18 +163,18 @@ FAMILIES = {
     ),
     "RepVGG, deployed": _repvgg("A0", {"deploy": True}, "averaged", deploy=True),
     "3D-Speaker: CAM++": Family(
-        "speakerlab", "campplus.DTDNN", "CAMPPlus", {"memory_efficient": False}, "campplus", {},
-        {"sample_rate": 16000, "fbank_dim": 80, "emb_size": DIM}, form="modelscope", batches=QUICK,
+        "speakerlab", "campplus.DTDNN", "CAMPPlus", {"memory_efficient": False}, "campplus", NARROW["campplus"],
+        {"sample_rate": 16000, "fbank_dim": 80, "emb_size": DIM}, form="modelscope",
     ),
     "3D-Speaker: ResNet": _of_3d_speaker(
         "resnet.ResNet", "ResNet", "resnet34", {"embed_dim": DIM, "channels": 4}, two_emb_layer=True
-    )._replace(batches=LONG),
+    ),
     "3D-Speaker: Res2Net": _of_3d_speaker(
         "res2net.Res2Net", "Res2Net", "res2net34_base", {"embed_dim": DIM, "channels": 4}
     ),
     "3D-Speaker: ERes2Net base": _of_3d_speaker(
         "eres2net.ERes2Net", "ERes2Net", "eres2net34_base", {"embed_dim": DIM, "channels": 4}
-    )._replace(batches=LONG),
+    ),
     "3D-Speaker: ERes2Net large, two layers": _of_3d_speaker(
         "eres2net.ERes2Net", "ERes2Net", "eres2net34_large", {"embed_dim": DIM}, m_channels=8, two_emb_layer=True
     ),
@@ -192,6 +195,7 @@ FAMILIES = {
 
 
 WHOLE = {
+    "CAM++": Family("wespeaker", "campplus", "CAMPPlus", TSTP, "campplus", {}, "CAMPPlus", TSTP, "run"),
     "ResNet34": Family("wespeaker", "resnet", "ResNet34", ONE, "resnet34", {}, "ResNet34", ONE, "zip"),
     "ECAPA_TDNN_GLOB_c512": Family(
         "wespeaker", "ecapa_tdnn", "ECAPA_TDNN_GLOB_c512", {"pooling_func": "ASTP"}, "ecapa_tdnn_glob_c512", {},
@@ -218,7 +222,8 @@ def theirs_of(family: Family, wespeaker: Callable[[str], ModuleType]) -> nn.Modu
     if "block" in arguments and hasattr(module, arguments["block"]):
         arguments["block"] = getattr(module, arguments["block"])
     torch.manual_seed(7)
-    return randomise(getattr(module, family.constructor)(**family.sizes, **arguments)).eval()
+    with shallow_campplus(module) if family.narrow == NARROW["campplus"] else nullcontext():
+        return randomise(getattr(module, family.constructor)(**family.sizes, **arguments)).eval()
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -21,6 +21,15 @@ CASES = [
     ("resnet10", "store", torch.optim.AdamW, 1, 40),  # the peak is in the update
     ("revnet_tiny", "reversible", torch.optim.SGD, 8, 200),
 ]
+
+
+@pytest.fixture(autouse=True)
+def storages_as_they_were() -> Iterator[None]:
+    """MemTracker leaves torch's storages with a method of their own for the one that they inherit."""
+    before = "resize_" in vars(torch.UntypedStorage)
+    yield
+    if not before and "resize_" in vars(torch.UntypedStorage):
+        del torch.UntypedStorage.resize_
 
 
 class Step:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from network_material import BUILDERS
 from reversible_material import (
     assert_bit_equal,
     one_step,
@@ -20,7 +21,8 @@ from svtoolkit.config import MemoryStrategyConfig
 from svtoolkit.errors import UserError
 from svtoolkit.memory import STRATEGIES, apply_strategy
 from svtoolkit.memory.registry import LARGEST_BITS
-from svtoolkit.models import build_model, list_models
+from svtoolkit.models import build_model
+from svtoolkit.models.registry import NETWORKS
 from svtoolkit.registry import Row
 from svtoolkit.reversible import EXACT_BITS, Chain, ReversibleSequence, by_block
 
@@ -77,8 +79,13 @@ def test_a_network_is_stored_until_told_otherwise():
     assert "_RecomputedBackward" not in nodes_behind(tiny_network()(random_map(2, 12, 16)))
 
 
-@pytest.mark.parametrize("name", list_models())
-def test_every_network_of_the_registry(name):
+def test_no_builder_makes_reversible_networks_and_others():
+    reversible = {row.target for name, row in NETWORKS.rows.items() if "revnet" in name}
+    assert [name for name, row in NETWORKS.rows.items() if (row.target in reversible) != ("revnet" in name)] == []
+
+
+@pytest.mark.parametrize("name", BUILDERS.values())
+def test_every_builder_of_the_registry(name):
     """Reversible are those that are called so, and all their chains."""
     with torch.device("meta"):
         network = build_model(name, num_bins=16, embedding_dim=8)

@@ -222,7 +222,7 @@ def test_channels_last_to_the_bit(name):
     assert_recomputed(network, frames_for(16, 18, 2))
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", EVERY_LAYER)
 def test_odd_maps_in_float64(name):
     network = settle_norms(copy.deepcopy(narrow(name, 13)).double())
     assert_recomputed(network, frames_for(13, 11, 2, torch.float64))
