@@ -13,6 +13,7 @@ from typing import Any
 
 from svtoolkit.checkpoints.hub import Address
 from svtoolkit.checkpoints.released import ModelDescription
+from svtoolkit.config.front_ends import WaveformConfig
 from svtoolkit.models.front_ends import BACKENDS, FRONT_ENDS
 from svtoolkit.reporting.formatting import count, decimal, fact, percent, printable
 from svtoolkit.system.plain_data import write_yaml
@@ -87,6 +88,8 @@ def _network(address: Address, description: ModelDescription, parameters: int) -
     others = {key: value for key, value in model.items() if key not in ("name", "num_bins", "embedding_dim")}
     kind = "log-mel filter bank, as Kaldi's" if features.backend in BACKENDS else FRONT_ENDS[features.backend].help
     frames = f"{features.num_bins} bins, {features.frame_length_ms:g} ms every {features.frame_shift_ms:g} ms"
+    if isinstance(features, WaveformConfig):
+        frames = f"every sample, of {features.frame_length_ms:g} ms or more"
     details = {key: value for key, value in vars(features).items() if key not in SHOWN_OF_FEATURES}
     rows = {
         "network": f"`{name}`",
