@@ -27,6 +27,10 @@ STRATEGIES = Registry(
             CheckpointConfig,
             help="inputs of blocks are kept, the rest is recomputed",
         ),
+        "stash8": Row(
+            "svtoolkit.memory.strategies.stash8:stash8",
+            help="as checkpoint, with 8 bits a value: a quarter of its memory; gradients are slightly off",
+        ),
         "recompute_norm": Row(
             "svtoolkit.memory.strategies.recompute_norm:recompute_norm",
             RecomputeNormConfig,

@@ -13,4 +13,4 @@ def store(network: nn.Module) -> None:
     set_forward_context(network, None)
     for module in network.modules():
         if isinstance(module, Chain):
-            module.planner = None
+            module.planner = module.stash = None
