@@ -2,7 +2,7 @@
 
     python -m benchmarks.stash8 --train DIR --trials DIR --root DIR --output benchmarks/results/stash8.json
 
-Gradients: of the weights of networks as they are initialised, and of one that was trained, on crops of real speech;
+Gradients: of the weights of networks as they are initialised, and of two that were trained, on crops of real speech;
 the distance of all of them together from those of stored activations, relative to their length, for a scale by
 utterance and channel, for a scale by channel alone, and for inputs that are rounded in forward, too. Beside it stands
 how far float32 itself is from float64. Training: the same network, crops and order of crops under both strategies, seed
@@ -54,7 +54,10 @@ NETWORKS: dict[str, dict[str, Any]] = {
 """Network -> what makes it narrow."""
 BINS, SIZE = 40, 64
 TRAINED = {"num_bins": BINS, "embedding_dim": SIZE, "base_width": 8}
-"""Of the resnet10 that is trained."""
+"""Of what is trained."""
+AFTER_TRAINING = ("resnet10", "resnet34")
+CROPS = (32, 120)
+"""A batch that is trained on: utterances, frames."""
 
 
 class Speech:
@@ -120,21 +123,22 @@ def measure_errors(network: nn.Module, head: Any, frames: Tensor, labels: Tensor
     apply_strategy(network, "store")
     stored = gradients(network, head, frames, labels)
 
-    def error(change: Callable[[nn.Module], object]) -> float:
+    def gradient(change: Callable[[nn.Module], object]) -> Tensor:
         other = copy.deepcopy(network)
         change(other)
-        found = gradients(other, copy.deepcopy(head).to(next(other.parameters()).dtype), batch(other), labels)
-        return float(f"{float((found - stored).norm() / stored.norm()):.3g}")
+        dtype = next(other.parameters()).dtype
+        return gradients(other, copy.deepcopy(head).to(dtype), frames.to(dtype), labels)
 
-    def batch(other: nn.Module) -> Tensor:
-        return frames.to(next(other.parameters()).dtype)
-
-    return {
-        "float64": error(lambda other: other.double()),
-        "by_utterance": error(lambda other: use_scales(other, by_utterance=True)),
-        "by_channel": error(lambda other: use_scales(other, by_utterance=False)),
-        "in_forward": error(round_in_forward),
+    changes: dict[str, Callable[[nn.Module], object]] = {
+        "float64": lambda other: other.double(),
+        "by_utterance": lambda other: use_scales(other, by_utterance=True),
+        "by_channel": lambda other: use_scales(other, by_utterance=False),
+        "in_forward": round_in_forward,
     }
+    found = {name: gradient(change) for name, change in changes.items()}
+    errors = {name: float(f"{float((other - stored).norm() / stored.norm()):.3g}") for name, other in found.items()}
+    cosine = nn.functional.cosine_similarity(found["by_utterance"], stored, dim=0)
+    return {**errors, "cosine": round(float(cosine), 4)}
 
 
 def measure_network(name: str, speech: Speech, batch: int, length: int) -> dict[str, Any]:
@@ -157,11 +161,11 @@ def any_crops(speech: Speech, batch: int, length: int) -> tuple[Tensor, Tensor]:
 
 
 def train(
-    strategy: str, seed: int, speech: Speech, steps: int, batch: int, length: int
+    name: str, strategy: str, seed: int, speech: Speech, steps: int, batch: int, length: int
 ) -> tuple[nn.Module, Any, float]:
     """A network, its head, and the mean loss of the last tenth of the steps."""
     torch.manual_seed(seed)
-    network, head = build_model("resnet10", **TRAINED).train(), new_head(speech)
+    network, head = build_model(name, **TRAINED).train(), new_head(speech)
     apply_strategy(network, strategy)
     weights = [*network.parameters(), *head.parameters()]
     optimizer = torch.optim.SGD(weights, lr=0.1, momentum=0.9, weight_decay=1e-4)
@@ -195,8 +199,11 @@ def eer(network: nn.Module, speech: Speech, trials: Sequence[tuple[str, str, boo
 
 def format_tables(errors: Sequence[dict[str, Any]], runs: Sequence[dict[str, Any]]) -> str:
     keys = ("float64", "by_utterance", "by_channel", "in_forward")
-    lines = [f"| network | {' | '.join(keys)} |", "|---|---|---|---|---|"]
-    lines += [f"| {row['network']} | {' | '.join(f'{row[key]:.2g}' for key in keys)} |" for row in errors]
+    lines = [f"| network | {' | '.join(keys)} | cosine |", "|---|---|---|---|---|---|"]
+    lines += [
+        f"| {row['network']} | {' | '.join(f'{row[key]:.2g}' for key in keys)} | {row['cosine']:.3f} |"
+        for row in errors
+    ]
     lines += ["", "| seed | strategy | last loss | EER % |", "|---|---|---|---|"]
     lines += [f"| {run['seed']} | {run['strategy']} | {run['loss']:.3f} | {run['eer']:.2f} |" for run in runs]
     return "\n".join(lines)
@@ -220,16 +227,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = sorted({name for one, other, _ in trials for name in (one, other)})
     evaluated = Speech(options.trials, options.root, names)
     errors = [measure_network(name, speech, options.batch, options.frames) for name in options.networks]
+    for name in AFTER_TRAINING:
+        network, head, _ = train(name, "store", 1, speech, options.steps // 2, *CROPS)
+        found = measure_errors(network, head, *any_crops(speech, options.batch, options.frames))
+        errors.append({"network": f"{name}, trained", **found})
     runs = []
     for seed in range(1, options.seeds + 1):
         for strategy in ("store", "stash8"):
-            network, head, loss = train(strategy, seed, speech, options.steps, 32, 120)
+            network, head, loss = train("resnet10", strategy, seed, speech, options.steps, *CROPS)
             rate = eer(network, evaluated, trials)
             runs.append({"seed": seed, "strategy": strategy, "loss": round(loss, 4), "eer": rate})
             print(runs[-1], file=sys.stderr, flush=True)
-            if seed == 1 and strategy == "store":
-                found = measure_errors(network, head, *any_crops(speech, options.batch, options.frames))
-                errors.append({"network": "resnet10, trained", **found})
     print(format_tables(errors, runs))
     write_record(
         options.output, "stash8", words, ["torch"], threads=1, load_average_before=load, errors=errors, runs=runs
