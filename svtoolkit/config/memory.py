@@ -14,8 +14,9 @@ class MemoryStrategyConfig:
     strategy: str = setting(
         "auto",
         "store: kept by autograd; reversible: recomputed from the output of each reversible stage; checkpoint: "
-        "recomputed from the inputs of blocks; recompute_norm: results of norms and activations are recomputed; auto: "
-        "reversible where the network is, else store; choose with memory=...",
+        "recomputed from the inputs of blocks; stash8: the same, with inputs in 8 bits a value; offload: kept in host "
+        "memory; recompute_norm: results of norms and activations are recomputed; auto: reversible where the network "
+        "is, else store; choose with memory=...",
     )
     exact: bool = setting(True, "exact arithmetic in reversible stages: gradients of stored activations, bit for bit")
     exact_bits: int = setting(14, "exact streams: multiples of 2**-exact_bits, below 2**(24 - exact_bits)")
@@ -29,6 +30,21 @@ class CheckpointConfig(MemoryStrategyConfig):
         "blocks",
         "what is recomputed together: blocks (each by itself), sqrt (as many segments as blocks in each), recursive "
         "(halves of halves: least memory, most time)",
+    )
+
+
+@dataclass
+class OffloadConfig(MemoryStrategyConfig):
+    """Activations in host memory between forward and backward pass."""
+
+    half: bool = setting(False, "true: float32 travels as float16, in half the time and host memory, and is rounded")
+    intensity: float = setting(
+        0.0,
+        "FLOPs of a block's forward pass for each byte that it moves, below which its activations stay on the GPU; "
+        "FLOP/s of the GPU divided by bytes/s of its bus: only those that travel for free leave; 0: all leave",
+    )
+    folder: str | None = setting(
+        None, "on a fast disk, where files are mapped in the place of pinned host memory; null: none are"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from svtoolkit.config import CheckpointConfig, MemoryStrategyConfig, RecomputeNormConfig
+from svtoolkit.config import CheckpointConfig, MemoryStrategyConfig, OffloadConfig, RecomputeNormConfig
 from svtoolkit.errors import UserError
 from svtoolkit.registry import Registry, Row, check_settings, defaults
 
@@ -26,6 +26,15 @@ STRATEGIES = Registry(
             "svtoolkit.memory.strategies.checkpoint:checkpoint",
             CheckpointConfig,
             help="inputs of blocks are kept, the rest is recomputed",
+        ),
+        "stash8": Row(
+            "svtoolkit.memory.strategies.stash8:stash8",
+            help="as checkpoint, with 8 bits a value: a quarter of its memory; gradients are slightly off",
+        ),
+        "offload": Row(
+            "svtoolkit.memory.strategies.offload:offload",
+            OffloadConfig,
+            help="activations wait in host memory, moved beside the computation; of a GPU alone",
         ),
         "recompute_norm": Row(
             "svtoolkit.memory.strategies.recompute_norm:recompute_norm",

@@ -7,3 +7,4 @@ from svtoolkit.reversible.coupling import EXACT_BITS, AdditiveCoupling, Reversib
 from svtoolkit.reversible.grid import largest_exact, snap
 from svtoolkit.reversible.plans import by_block, by_halves, by_root
 from svtoolkit.reversible.squeeze import squeeze, unsqueeze
+from svtoolkit.reversible.stash import EightBits, Stash

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from svtoolkit.reversible.manual_layers import has_hooks
 from svtoolkit.reversible.plans import Planner
 from svtoolkit.reversible.segments import needs_gradient, run_plan
+from svtoolkit.reversible.stash import Stash
 
 
 class Chain(nn.Sequential):
@@ -18,20 +19,22 @@ class Chain(nn.Sequential):
 
     Attributes:
         planner: which modules are recomputed together, by their number; None: none, autograd stores what it needs.
+        stash: how what comes into modules that are recomputed one by one is kept; None: as it is.
     """
 
     planner: Planner | None = None
+    stash: Stash | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """As ``nn.Sequential``."""
-        return super().forward(x) if self.planner is None else _run(list(self), x, self.planner)
+        return super().forward(x) if self.planner is None else _run(list(self), x, self.planner, self.stash)
 
     def values(self, x: Tensor) -> list[Tensor]:
         """What each module makes of what the one before it made: for networks that use more than the last."""
         found: list[Tensor] = []
         for module in self:
             before = found[-1] if found else x
-            found.append(module(before) if self.planner is None else _run([module], before, self.planner))
+            found.append(module(before) if self.planner is None else _run([module], before, self.planner, self.stash))
         return found
 
 
@@ -42,33 +45,40 @@ def run_in_chain(modules: Iterable[nn.Module], x: Tensor) -> Tensor:
     hooks on it (those of sharded training are) is called as the module that it is.
     """
     pending: list[nn.Module] = []
-    planner: Planner | None = None
+    way: tuple[Planner, Stash | None] | None = None
     for module in modules:
-        joined = module.planner if isinstance(module, Chain) and not has_hooks(module) else None
-        if planner is not None and joined is not planner:
-            x, pending = _run(pending, x, planner), []
-        planner = joined
+        joined = _way(module)
+        if way is not None and joined != way:
+            x, pending = _run(pending, x, *way), []
+        way = joined
         if isinstance(module, Chain) and joined is not None:
             pending.extend(module)
         else:
             x = module(x)
-    return _run(pending, x, planner) if pending and planner is not None else x
+    return _run(pending, x, *way) if pending and way is not None else x
 
 
-def _run(modules: list[nn.Module], x: Tensor, planner: Planner) -> Tensor:
+def _way(module: nn.Module) -> tuple[Planner, Stash | None] | None:
+    """How a chain is recomputed; None: it is not, or by itself."""
+    if not isinstance(module, Chain) or module.planner is None or has_hooks(module):
+        return None
+    return module.planner, module.stash
+
+
+def _run(modules: list[nn.Module], x: Tensor, planner: Planner, stash: Stash | None) -> Tensor:
     """Never compiled, not even in parts: backward evaluates once more as it stands, and must find the same numbers."""
     if "torch._dynamo" not in sys.modules:  # importing it takes seconds, and only who compiles needs it
-        return _run_as_it_stands(modules, x, planner)
-    return torch.compiler.disable(_run_as_it_stands)(modules, x, planner)
+        return _run_as_it_stands(modules, x, planner, stash)
+    return torch.compiler.disable(_run_as_it_stands)(modules, x, planner, stash)
 
 
 _run._torchdynamo_disable = True  # type: ignore[attr-defined]
 
 
-def _run_as_it_stands(modules: list[nn.Module], x: Tensor, planner: Planner) -> Tensor:
+def _run_as_it_stands(modules: list[nn.Module], x: Tensor, planner: Planner, stash: Stash | None) -> Tensor:
     if needs_gradient(modules, x):
         _refuse_sharded(modules)
-        return run_plan(modules, planner(len(modules)), x)
+        return run_plan(modules, planner(len(modules)), x, stash)
     for module in modules:
         x = module(x)
     return x

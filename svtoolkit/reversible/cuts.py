@@ -12,26 +12,35 @@ from torch import Tensor, nn
 from svtoolkit.reversible.coupling import Record, ReversibleSequence, layout_of, refuse_in_place, split_streams
 from svtoolkit.reversible.manual_backward import recompute_backward
 from svtoolkit.reversible.recomputation import AutocastState, ModuleState, ParameterGradients, RandomState
+from svtoolkit.reversible.stash import Stash
 
 
-def recompute_each(modules: list[nn.Module], x: Tensor) -> Tensor:
+def recompute_each(modules: list[nn.Module], x: Tensor, stash: Stash | None = None) -> Tensor:
     """``modules`` on ``x``, which or whose weights need a gradient; each is recomputed by itself.
 
-    What comes into an ordinary module is kept, and the result of a reversible sequence.
+    What comes into an ordinary module is kept, by the stash where there is one, and the result of a reversible sequence
+    as it is.
     """
     state = ModuleState(modules)
     parameters = [parameter for parameter in state.parameters if parameter.requires_grad]
-    return _Recomputed.apply(modules, state, x, *parameters)
+    return _Recomputed.apply(modules, stash, state, x, *parameters)
 
 
 class _Recomputed(torch.autograd.Function):
     """Forward keeps the cuts on the context itself: backward gives each back as soon as it has been used."""
 
     @staticmethod
-    def forward(ctx: Any, modules: list[nn.Module], state: ModuleState, x: Tensor, *parameters: nn.Parameter) -> Tensor:
-        ctx.modules, ctx.state, ctx.parameters = modules, state, parameters
+    def forward(
+        ctx: Any,
+        modules: list[nn.Module],
+        stash: Stash | None,
+        state: ModuleState,
+        x: Tensor,
+        *parameters: nn.Parameter,
+    ) -> Tensor:
+        ctx.modules, ctx.stash, ctx.state, ctx.parameters = modules, stash, state, parameters
         ctx.autocast = AutocastState.capture(x.device)
-        cuts: list[Tensor | None] = []
+        cuts: list[Any] = []
         records: list[Record | RandomState | None] = []
         value: Tensor = x
         with ctx.autocast.restored():
@@ -39,15 +48,20 @@ class _Recomputed(torch.autograd.Function):
                 # What comes in is kept for an ordinary module, and as the result of a reversible one before it.
                 before = value
                 value, record = _evaluate(module, before)
-                is_needed = not isinstance(record, Record) or (records and isinstance(records[-1], Record))
-                cuts.append(before.detach() if is_needed else None)
+                is_result = bool(records) and isinstance(records[-1], Record)
+                if is_result or isinstance(record, Record):
+                    cuts.append(before.detach() if is_result else None)
+                else:
+                    cuts.append(before.detach() if stash is None else stash.pack(before.detach()))
                 records.append(record)
                 del before
         cuts.append(value.detach() if isinstance(records[-1], Record) else None)
         # The caller holds the input and output too: save the (small) input through autograd, and drop ours of the
         # output as soon as possible.
-        ctx.save_for_backward(None if cuts[0] is None else x)
-        cuts[0] = None
+        is_input = isinstance(cuts[0], Tensor)
+        ctx.save_for_backward(x if is_input else None)
+        if is_input:
+            cuts[0] = None
         ctx.cuts, ctx.records, ctx.versions = cuts, records, _versions(cuts)
         return value
 
@@ -73,9 +87,12 @@ class _Recomputed(torch.autograd.Function):
                 "modify a clone of it"
             )
         ctx.state.check()
-        (cuts[0],) = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
+        if x is not None:
+            cuts[0] = x
+        del x
         gradients = ParameterGradients(ctx.parameters)
-        needs_input = ctx.needs_input_grad[2]
+        needs_input = ctx.needs_input_grad[3]
         first = 0 if needs_input else _first_that_learns(ctx.modules, gradients)
         grad_output: Tensor | None = upstream.clone()  # the engine's own must not be overwritten
         with ctx.autocast.restored():
@@ -94,11 +111,13 @@ class _Recomputed(torch.autograd.Function):
                     del streams
                     continue
                 cuts[position + 1] = None
+                if ctx.stash is not None and not isinstance(cuts[position], Tensor):
+                    cuts[position] = ctx.stash.unpack(cuts[position])
                 with nullcontext() if record is None else record.restored():
                     grad_output = recompute_backward(
                         module, cuts[position], grad_output, gradients, needs_input=needs_input or position > first
                     )
-        return None, None, grad_output if needs_input else None, *gradients.in_order()
+        return None, None, None, grad_output if needs_input else None, *gradients.in_order()
 
 
 def _evaluate(module: nn.Module, x: Tensor) -> tuple[Tensor, Record | RandomState | None]:
@@ -110,8 +129,8 @@ def _evaluate(module: nn.Module, x: Tensor) -> tuple[Tensor, Record | RandomStat
     return value, state if state.is_consumed() else None
 
 
-def _versions(cuts: Iterable[Tensor | None]) -> list[int | None]:
-    return [None if cut is None else cut._version for cut in cuts]
+def _versions(cuts: Iterable[Any]) -> list[int | None]:
+    return [cut._version if isinstance(cut, Tensor) else None for cut in cuts]
 
 
 def _first_that_learns(modules: Iterable[nn.Module], gradients: ParameterGradients) -> int:

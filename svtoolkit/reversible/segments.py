@@ -12,28 +12,33 @@ from svtoolkit.reversible.coupling import refuse_in_place
 from svtoolkit.reversible.cuts import differentiable_once, recompute_each
 from svtoolkit.reversible.plans import Plan
 from svtoolkit.reversible.recomputation import AutocastState, ModuleState, RandomState, untracked_statistics
+from svtoolkit.reversible.stash import Stash
 
 
-def run_plan(modules: list[nn.Module], plan: Plan, x: Tensor) -> Tensor:
-    """``modules`` on ``x`` with gradients, by ``plan``, which holds positions in ``modules``."""
+def run_plan(modules: list[nn.Module], plan: Plan, x: Tensor, stash: Stash | None = None) -> Tensor:
+    """``modules`` on ``x`` with gradients, by ``plan``, which holds positions in ``modules``.
+
+    Args:
+        stash: how inputs of modules that are recomputed one by one are kept; None: as they are.
+    """
     single: list[nn.Module] = []
     for part in plan:
         if isinstance(part, tuple) and len(part) == 1 and isinstance(part[0], int):
             single.append(modules[part[0]])
             continue
-        x = _single(single, x)
+        x = _single(single, x, stash)
         single = []
         x = modules[part](x) if isinstance(part, int) else _segment(modules, part, x)
-    return _single(single, x)
+    return _single(single, x, stash)
 
 
-def _single(modules: list[nn.Module], x: Tensor) -> Tensor:
+def _single(modules: list[nn.Module], x: Tensor, stash: Stash | None) -> Tensor:
     """Neighbours that are recomputed one by one are one step of autograd."""
     if not needs_gradient(modules, x):
         for module in modules:
             x = module(x)
         return x
-    return recompute_each(modules, x)
+    return recompute_each(modules, x, stash)
 
 
 def _segment(modules: list[nn.Module], plan: Plan, x: Tensor) -> Tensor:

@@ -200,24 +200,24 @@ def test_a_strategy_of_a_package(monkeypatch):
     """It is a row with settings of its own, which are checked; auto does not choose it."""
     seen = []
 
-    def offload(network: nn.Module, *, share: float) -> None:
+    def elsewhere(network: nn.Module, *, share: float) -> None:
         if not sequences_of(network):
-            raise UserError("memory=offload needs reversible stages here; choose memory=store")
+            raise UserError("memory=elsewhere needs reversible stages here; choose memory=store")
         seen.append(share)
 
     @dataclass
-    class OffloadConfig(MemoryStrategyConfig):
+    class ElsewhereConfig(MemoryStrategyConfig):
         share: float = 0.5
 
-    monkeypatch.setattr(Row, "load", lambda row: offload if row.target == "there" else LOAD(row))
-    monkeypatch.setitem(STRATEGIES.rows, "offload", Row("there", OffloadConfig))
+    monkeypatch.setattr(Row, "load", lambda row: elsewhere if row.target == "there" else LOAD(row))
+    monkeypatch.setitem(STRATEGIES.rows, "elsewhere", Row("there", ElsewhereConfig))
     network, ordinary = tiny_network(), resnet()
-    assert [apply_strategy(network), apply_strategy(network, "offload"), apply_strategy(ordinary)] == [
-        "reversible", "offload", "store"
+    assert [apply_strategy(network), apply_strategy(network, "elsewhere"), apply_strategy(ordinary)] == [
+        "reversible", "elsewhere", "store"
     ]  # fmt: skip
-    apply_strategy(network, "offload", share=1.0)
+    apply_strategy(network, "elsewhere", share=1.0)
     assert seen == [0.5, 1.0]
-    assert "memory=offload" in refusal(ordinary, "offload")
-    assert "auto, reversible, store, checkpoint, recompute_norm, offload" in refusal(ordinary, "bogus")
-    assert "share is 'all', expected" in refusal(network, "offload", share="all")
+    assert "memory=elsewhere" in refusal(ordinary, "elsewhere")
+    assert ", elsewhere" in refusal(ordinary, "bogus")
+    assert "share is 'all', expected" in refusal(network, "elsewhere", share="all")
     assert "memory strategy store has no option 'share'" in refusal(network, "store", share=1.0)

@@ -19,7 +19,7 @@ def has_blocks(network: nn.Module) -> bool:
     return any(isinstance(module, Chain) for module in network.modules())
 
 
-def checkpoint(network: nn.Module, *, segments: str) -> None:
+def checkpoint(network: nn.Module, *, segments: str, name: str = "checkpoint") -> None:
     """Put a network under it that lists its blocks, as chains.
 
     Running statistics of BatchNorm move once a step, whatever is computed how often; gradients are those of stored
@@ -28,6 +28,7 @@ def checkpoint(network: nn.Module, *, segments: str) -> None:
     Args:
         network: any but a reversible one.
         segments: a key of ``SEGMENTS``.
+        name: of the strategy that was asked for.
 
     Raises:
         UserError: no blocks, a reversible network, or an unknown word.
@@ -36,12 +37,12 @@ def checkpoint(network: nn.Module, *, segments: str) -> None:
         raise UserError(f"memory.segments is {segments!r}, expected one of {', '.join(SEGMENTS)}")
     if is_reversible(network):
         raise UserError(
-            "memory=checkpoint keeps the input of every block, and memory=reversible keeps less of this network, "
+            f"memory={name} keeps the input of every block, and memory=reversible keeps less of this network, "
             "which is reversible; choose memory=reversible, or memory=store, which is faster"
         )
     if not has_blocks(network):
         raise UserError(
-            f"memory=checkpoint needs a network that lists its blocks, and a {type(network).__name__} lists none; "
+            f"memory={name} needs a network that lists its blocks, and a {type(network).__name__} lists none; "
             "choose memory=store"
         )
     store(network)

@@ -10,7 +10,7 @@ from svtoolkit.reversible import Chain
 
 def store(network: nn.Module) -> None:
     """Put any network under it, whatever it was under before."""
-    set_forward_context(network, None)
     for module in network.modules():
+        set_forward_context(module, None)
         if isinstance(module, Chain):
-            module.planner = None
+            module.planner = module.stash = None
