@@ -22,8 +22,8 @@ from svtoolkit.checkpoints.threed_speaker import from_3d_speaker
 from svtoolkit.config.front_ends import Kaldi3DConfig
 from svtoolkit.errors import UserError
 from svtoolkit.models import build_model
+from svtoolkit.models.build import complete_model
 from svtoolkit.models.front_ends import features_config
-from svtoolkit.models.registry import complete_model
 from svtoolkit.system.plain_data import MalformedError, parse_json, read_text
 from svtoolkit.system.regular_file import is_regular
 

@@ -15,8 +15,8 @@ from svtoolkit.checkpoints.released import ModelDescription
 from svtoolkit.config import FeaturesConfig
 from svtoolkit.config.front_ends import Nemo80Config
 from svtoolkit.errors import UserError
+from svtoolkit.models.build import complete_model
 from svtoolkit.models.front_ends import features_config, front_end_of
-from svtoolkit.models.registry import complete_model
 from svtoolkit.models.titanet import FAMILIES, REDUCTION, BlockShape, Family
 from svtoolkit.system.regular_file import is_regular
 

@@ -17,8 +17,8 @@ from svtoolkit.checkpoints.released import ModelDescription
 from svtoolkit.checkpoints.wespeaker import from_wespeaker, network_of
 from svtoolkit.config import FeaturesConfig
 from svtoolkit.errors import UserError
+from svtoolkit.models.build import complete_model
 from svtoolkit.models.front_ends import features_config
-from svtoolkit.models.registry import complete_model
 from svtoolkit.system.regular_file import is_regular
 
 WEIGHTS, CONFIG, TRANSFORMERS = "pytorch_model.bin", "config.yaml", "config.json"

@@ -21,7 +21,7 @@ from svtoolkit.checkpoints.released import ModelDescription
 from svtoolkit.checkpoints.wespeaker import release as wespeaker
 from svtoolkit.config.front_ends import ReDimNetConfig, ReDimNetTFConfig
 from svtoolkit.errors import UserError
-from svtoolkit.models.registry import complete_model
+from svtoolkit.models.build import complete_model
 from svtoolkit.system.regular_file import is_regular
 
 CONFIG, STATE = "model_config", "state_dict"

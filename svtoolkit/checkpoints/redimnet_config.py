@@ -11,8 +11,9 @@ from typing import Any
 
 from svtoolkit.config.limits import LIMITS
 from svtoolkit.errors import UserError
+from svtoolkit.models.build import complete_model
 from svtoolkit.models.redimnet import Stage
-from svtoolkit.models.registry import NETWORKS, complete_model
+from svtoolkit.models.registry import NETWORKS
 
 FIRST, SECOND = "redimnet", "redimnet2"
 """Our networks of any size."""

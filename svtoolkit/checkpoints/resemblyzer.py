@@ -13,7 +13,7 @@ from svtoolkit.checkpoints.layout import Layout, Part, rename_to_ours
 from svtoolkit.checkpoints.released import ModelDescription
 from svtoolkit.config.front_ends import Resemblyzer40Config
 from svtoolkit.errors import UserError
-from svtoolkit.models.registry import complete_model
+from svtoolkit.models.build import complete_model
 from svtoolkit.system.regular_file import is_regular
 
 WEIGHTS, STATE = "pretrained.pt", "model_state"

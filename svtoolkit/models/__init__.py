@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 from svtoolkit.system.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from svtoolkit.models.registry import NETWORKS, build_model, list_models
+    from svtoolkit.models.build import build_model, list_models
+    from svtoolkit.models.registry import NETWORKS
     from svtoolkit.models.speaker_network import ChainNetwork, PooledNetwork, SpeakerNetwork
 
 __getattr__ = lazy_imports(
     __name__,
     {
-        "registry": "NETWORKS build_model list_models",
+        "build": "build_model list_models",
+        "registry": "NETWORKS",
         "speaker_network": "ChainNetwork PooledNetwork SpeakerNetwork",
     },
 )

@@ -17,8 +17,9 @@ from svtoolkit.config import TrainConfig
 from svtoolkit.crops.training_set import TrainingSet
 from svtoolkit.errors import UserError
 from svtoolkit.losses import Head
+from svtoolkit.models.build import complete_model
 from svtoolkit.models.front_ends import KALDI
-from svtoolkit.models.registry import check_trainable, complete_model
+from svtoolkit.models.registry import check_trainable
 from svtoolkit.runs.exp_dir import CHECKPOINTS, CONFIG
 from svtoolkit.runs.full_state import load_latest_state
 from svtoolkit.system.plain_data import read_yaml

@@ -26,7 +26,7 @@ from svtoolkit.composition import load
 from svtoolkit.config.front_ends import ReDimNetConfig, ReDimNetTFConfig
 from svtoolkit.errors import UserError
 from svtoolkit.models import build_model
-from svtoolkit.models.registry import complete_model
+from svtoolkit.models.build import complete_model
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")

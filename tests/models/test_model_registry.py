@@ -182,7 +182,7 @@ def plugin(tmp_path, monkeypatch) -> Registry:
         )
     )
     fresh = Registry("network", "svtoolkit.models", NETWORKS.rows, NETWORKS.settings)
-    monkeypatch.setattr("svtoolkit.models.registry.NETWORKS", fresh)
+    monkeypatch.setattr("svtoolkit.models.build.NETWORKS", fresh)
     return fresh
 
 

@@ -12,7 +12,7 @@ from svtoolkit.checkpoints.released import ModelDescription
 from svtoolkit.checkpoints.speechbrain import from_speechbrain
 from svtoolkit.checkpoints.speechbrain.hyperparams import read_hyperparams
 from svtoolkit.errors import UserError
-from svtoolkit.models.registry import complete_model
+from svtoolkit.models.build import complete_model
 from svtoolkit.system.regular_file import is_regular
 
 HYPERPARAMS, WEIGHTS = "hyperparams.yaml", "embedding_model.ckpt"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from svtoolkit.checkpoints import redimnet_config
 from svtoolkit.errors import UserError
-from svtoolkit.models.registry import complete_model
+from svtoolkit.models.build import complete_model
 
 
 class _Description(NamedTuple):

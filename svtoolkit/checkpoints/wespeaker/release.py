@@ -20,8 +20,8 @@ from svtoolkit.checkpoints.wespeaker.description import config_of, network_of, s
 from svtoolkit.config import FeaturesConfig
 from svtoolkit.config.front_ends import Kaldi3DConfig, ReDimNetTFConfig
 from svtoolkit.errors import UserError
+from svtoolkit.models.build import complete_model
 from svtoolkit.models.front_ends import BACKENDS, features_config
-from svtoolkit.models.registry import complete_model
 from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.plain_data import MalformedError, read_yaml, write_yaml
 from svtoolkit.system.regular_file import is_regular
