@@ -233,7 +233,7 @@ def test_what_cannot_be_is_refused(changes, says):
 def test_suggestions_for_a_run_are_for_its_devices(tmp_path):
     config = tiny_config(tmp_path, tmp_path, loss__shard=True, trainer__precision="bf16")
     peaks = dict(suggestions(config, 8, CLASSES, World(size=4)))
-    assert list(peaks) == ["trainer.micro_batch=2", "optim=sgd_8bit"]
+    assert list(peaks) == ["trainer.micro_batch=2", "memory=recompute_norm", "memory=checkpoint", "optim=sgd_8bit"]
     step = replace(
         command(shard=True, batch_size=2, devices=4), precision="bf16", model=config.model, loss=config.loss,
     )  # fmt: skip
