@@ -26,7 +26,7 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from svtoolkit.checkpoints.inert_pickle import Inert, Name, PickleError, Storage, TensorPlace
+from svtoolkit.checkpoints.pickled_names import Inert, Name, PickleError, Storage, TensorPlace
 from svtoolkit.checkpoints.tar_members import read_tar_members
 from svtoolkit.checkpoints.torch_file import TorchFile
 from svtoolkit.errors import UserError

@@ -1,8 +1,7 @@
 """A pickle as plain data: its instructions are followed, but what it names is neither imported nor called.
 
 ``torch.load(weights_only=True)`` still takes the sizes of storages on trust, and refuses files that name a class of
-pyannote or omegaconf. Here every name is a word. A tensor becomes a description of where it lies (``TensorPlace``), an
-object of a class that is known to be harmless becomes an ``Inert``, and any other name is refused.
+pyannote or omegaconf. Here every name is a word: ``pickled_names`` says what becomes of it.
 """
 
 from __future__ import annotations
@@ -10,10 +9,11 @@ from __future__ import annotations
 import codecs
 import pickle
 import pickletools
-import re
 from collections.abc import Callable
 from functools import partial
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, cast
+
+from svtoolkit.checkpoints.pickled_names import Inert, Name, PickleError, known, made, storage_of
 
 LARGEST_PICKLE = 64 << 20
 """Bytes; what pickles a thousand tensors takes some 200 kB."""
@@ -21,78 +21,7 @@ LARGEST_PICKLE = 64 << 20
 MOST_STEPS = 5_000_000
 """Instructions of one pickle."""
 
-STORAGES = {
-    "DoubleStorage": "float64",
-    "FloatStorage": "float32",
-    "HalfStorage": "float16",
-    "BFloat16Storage": "bfloat16",
-    "LongStorage": "int64",
-    "IntStorage": "int32",
-    "ShortStorage": "int16",
-    "CharStorage": "int8",
-    "ByteStorage": "uint8",
-    "BoolStorage": "bool",
-}
-"""Class of torch -> dtype of its items."""
-
-_HARMLESS = re.compile(
-    r"torch\.(device|Size|dtype|torch_version\.TorchVersion|float\d\d|int\d\d?|bool|bfloat16)"
-    r"|pyannote\.(audio|core)\.[\w.]+"
-    r"|omegaconf\.[\w.]+|typing\.Any"
-    r"|argparse\.Namespace|pathlib\.(Pure)?(Posix|Windows)Path"
-    r"|(pytorch_)?lightning\.[\w.]+"
-    r"|numpy\.(_?core\.multiarray\.(scalar|_reconstruct)|dtype|ndarray|dtypes\.\w+)|_codecs\.encode"
-    r"|(builtins|__builtin__)\.(dict|list|tuple|set|frozenset|int|long|float|str|unicode|bytes|bool|object)"
-    r"|copy_?reg\._reconstructor"
-)
-"""Names that released checkpoints have beside their weights; an object of theirs is an ``Inert``."""
-
-
 codecs.lookup("raw_unicode_escape")  # which pickletools would import in the middle of a file
-
-
-class PickleError(ValueError):
-    """What is no pickle of weights, in a few words."""
-
-
-class Name(NamedTuple):
-    """A class or function that a pickle names."""
-
-    module: str
-    attribute: str
-
-    def __str__(self) -> str:
-        return f"{self.module}.{self.attribute}"
-
-
-class Inert(NamedTuple):
-    """An object of a class that is not looked at."""
-
-    name: Name
-
-
-class Storage(NamedTuple):
-    """What tensors lie in.
-
-    Attributes:
-        key: of the storage in its file.
-        dtype: of torch, by name.
-        items: how many the pickle says that it has.
-    """
-
-    key: str
-    dtype: str
-    items: int
-
-
-class TensorPlace(NamedTuple):
-    """A tensor: where it begins in its storage, and its geometry, all in items."""
-
-    storage: Storage
-    offset: int
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-
 
 _MARK = object()
 
@@ -268,19 +197,19 @@ class _Machine:
 
     def _global(self, argument: str) -> None:
         module, _, attribute = argument.partition(" ")
-        self.stack.append(_known(Name(module, attribute)))
+        self.stack.append(known(Name(module, attribute)))
 
     def _stack_global(self, _: Any) -> None:
         attribute, module = self.stack.pop(), self.stack.pop()
         if not (isinstance(attribute, str) and isinstance(module, str)):
             raise PickleError("its pickle names something by what is no text")
-        self.stack.append(_known(Name(module, attribute)))
+        self.stack.append(known(Name(module, attribute)))
 
     def _reduce(self, _: Any) -> None:
         arguments, function = self.stack.pop(), self.stack.pop()
         if not isinstance(function, Name) or not isinstance(arguments, tuple):
             raise PickleError("its pickle calls what is no name")
-        self.stack.append(_made(function, arguments))
+        self.stack.append(made(function, arguments))
 
     _newobj = _reduce
 
@@ -288,66 +217,8 @@ class _Machine:
         self.stack.pop()  # attributes: of a state dict its _metadata, of an Inert what is not looked at
 
     def _binpersid(self, _: Any) -> None:
-        self.stack.append(_storage(self.stack.pop()))
+        self.stack.append(storage_of(self.stack.pop()))
 
 
 def _refuse(name: str, _: Any) -> None:
     raise PickleError(f"its pickle has the instruction {name}, which no pickle of weights has")
-
-
-def _known(name: Name) -> Name:
-    if str(name) in _MADE or (name.module == "torch" and name.attribute in STORAGES):
-        return name
-    if _HARMLESS.fullmatch(str(name)):
-        return name
-    raise PickleError(f"it names {str(name)[:80]!r}, which is no part of weights and would be run by another reader")
-
-
-def _made(function: Name, arguments: tuple[Any, ...]) -> Any:
-    make = _MADE.get(str(function))
-    return Inert(function) if make is None else make(*arguments)
-
-
-def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> TensorPlace:
-    numbers = [offset, *size, *stride]
-    if not isinstance(storage, Storage) or not all(type(number) is int and number >= 0 for number in numbers):
-        raise PickleError("it describes a tensor by what is no storage or no size")
-    if len(size) != len(stride):
-        raise PickleError(f"it describes a tensor of {len(size)} sizes and {len(stride)} strides")
-    return TensorPlace(storage, offset, tuple(size), tuple(stride))
-
-
-def _parameter(data: Any, *_: Any) -> Any:
-    return data
-
-
-def _mapping(*arguments: Any) -> dict[Any, Any]:
-    if not arguments:
-        return {}
-    (pairs,) = arguments
-    return {key: value for key, value in pairs if isinstance(key, str | int)}
-
-
-def _default_mapping(*_: Any) -> dict[Any, Any]:
-    return {}
-
-
-_MADE: dict[str, Callable[..., Any]] = {
-    "torch._utils._rebuild_tensor": _tensor,
-    "torch._utils._rebuild_tensor_v2": _tensor,
-    "torch._utils._rebuild_parameter": _parameter,
-    "collections.OrderedDict": _mapping,
-    "collections.defaultdict": _default_mapping,
-}
-
-
-def _storage(identity: Any) -> Storage:
-    """What torch.save calls a storage: ("storage", class, key, device, items, ...)."""
-    if not (isinstance(identity, tuple) and len(identity) >= 5 and identity[0] in ("storage", b"storage")):
-        raise PickleError("it refers to something that is no storage of tensors")
-    kind, key, items = identity[1], identity[2], identity[4]
-    if len(identity) > 5 and identity[5] is not None:
-        raise PickleError("it has storages that are views of others, as torch before 0.4 made them")
-    if not (isinstance(kind, Name) and kind.attribute in STORAGES and isinstance(key, str) and type(items) is int):
-        raise PickleError("it has a storage of an unknown type")
-    return Storage(key, STORAGES[kind.attribute], items)

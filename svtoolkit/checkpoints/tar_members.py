@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import IO
 
-from svtoolkit.checkpoints.inert_pickle import PickleError
+from svtoolkit.checkpoints.pickled_names import PickleError
 
 MOST_MEMBERS = 10_000
 LARGEST_ARCHIVE = 16 << 30

@@ -15,7 +15,8 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from svtoolkit.checkpoints.inert_pickle import LARGEST_PICKLE, PickleError, Storage, TensorPlace, read_pickle
+from svtoolkit.checkpoints.inert_pickle import LARGEST_PICKLE, read_pickle
+from svtoolkit.checkpoints.pickled_names import PickleError, Storage, TensorPlace
 
 MAGIC = 0x1950A86A20F9469CFC6C
 """First pickle of the form before torch 1.6."""
