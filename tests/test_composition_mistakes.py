@@ -168,6 +168,23 @@ def test_a_key_of_another_network_names_those_it_belongs_to():
     assert refusal("experiment=mini", "model=revnet46", "model.base_width=16").startswith("model=revnet46 has no key")
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "memory=auto has no key 'memory.segments', which belongs to memory=checkpoint; its keys: strategy, exact"),
+        (["memory=store"], "memory=store has no key 'memory.segments', which belongs to memory=checkpoint; its keys:"),
+    ],
+)
+def test_a_key_of_another_memory_strategy(words, says):
+    assert refusal(*words, "memory.segments=sqrt").startswith(says)
+
+
+@pytest.mark.parametrize(("words", "option"), [([], "fbank80"), (["features=sb80"], "sb80")])
+def test_a_key_of_another_front_end(words, option):
+    says = f"features={option} has no key 'features.norm_signal', which belongs to features=redim_pt, features=redim_tf"
+    assert refusal(*words, "features.norm_signal=true").startswith(says)
+
+
 def test_a_network_has_the_keys_of_its_family():
     assert load("model=resnet18", "model.base_width=16").model == ResNetConfig(name="resnet18", base_width=16)
     assert load("model=revnet57", "model.embedding_dim=64").model == ModelConfig("revnet57", 64)

@@ -94,16 +94,19 @@ def _optimizer_settings(path: str) -> type[Any]:
     return settings_of(path)
 
 
+TOLD_BY = {"features": "backend", "memory": "strategy"}
+"""Group -> key that tells its options apart, where that is not ``name``."""
+
 GROUPS: dict[str, Mapping[str, Option]] = {
     "data": {"crops200": Option(TrainDataConfig(), "crops of 2 s at three speeds")},
     "features": ChainMap(
         {"fbank80": Option(FeaturesConfig(), "80 bins, as WeSpeaker's")},
-        Registered(FRONT_ENDS, "backend", hidden=BACKENDS | RELEASED_FRONT_ENDS),  # type: ignore[arg-type]  # it is only read
+        Registered(FRONT_ENDS, TOLD_BY["features"], hidden=BACKENDS | RELEASED_FRONT_ENDS),  # type: ignore[arg-type]  # it is only read
     ),
     "model": Registered(NETWORKS, released={name: RELEASED_NETWORKS[name] for name in FINE_TUNED}),
     "memory": ChainMap(
         {"auto": Option(MemoryStrategyConfig(), "activations are recomputed in reversible networks, stored elsewhere")},
-        Registered(STRATEGIES, "strategy"),  # type: ignore[arg-type]  # it is only read
+        Registered(STRATEGIES, TOLD_BY["memory"]),  # type: ignore[arg-type]  # it is only read
     ),
     "loss": Registered(LOSSES, changed={"softmax": {"margin": 0.0, "scale": 1.0}}),
     "margin_schedule": {

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from svtoolkit.composition.catalogue import EXPERIMENT, Catalogue
-from svtoolkit.composition.groups import from_a_package
+from svtoolkit.composition.groups import TOLD_BY, from_a_package
 from svtoolkit.composition.keys import did_you_mean, expected, is_list_of_texts, is_text, options_with
 from svtoolkit.errors import UserError
+from svtoolkit.models.front_ends import BACKENDS
 from svtoolkit.models.registry import FINE_TUNED, RELEASED_NETWORKS
 
 
@@ -73,8 +74,11 @@ def explain(where: str, node: Any, key: str, value: Any, annotation: str, catalo
     """
     group, _, name = key.partition(".")
     if group in catalogue.classes and name not in node[group]:
+        option = node[group][TOLD_BY.get(group, "name")]
+        if group == "features" and option in BACKENDS:
+            option = "fbank80"
         return (
-            f"{where}: {group}={node[group].name} has no key {key!r}, which belongs to "
+            f"{where}: {group}={option} has no key {key!r}, which belongs to "
             f"{', '.join(options_with(key))}; its keys: {', '.join(node[group])}"
         )
     literally = ""
