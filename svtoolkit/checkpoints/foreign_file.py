@@ -30,7 +30,7 @@ from svtoolkit.checkpoints.pickled_names import Inert, Name, PickleError, Storag
 from svtoolkit.checkpoints.tar_members import read_tar_members
 from svtoolkit.checkpoints.torch_file import TorchFile
 from svtoolkit.errors import UserError
-from svtoolkit.system.plain_data import MalformedError, Tagged, parse_tagged_yaml
+from svtoolkit.system.plain_data import MalformedError, Tagged, parse_json, parse_tagged_yaml, read_text
 from svtoolkit.system.regular_file import is_regular
 
 LARGEST_WEIGHTS = 8 << 30
@@ -146,6 +146,21 @@ def is_tar(path: str | Path) -> bool:
 
 
 REMEDY = "download it again from its publisher, or ask there for its weights as safetensors"
+
+
+def read_json_settings(path: Path) -> dict[str, Any]:
+    """The mapping of a JSON file beside weights.
+
+    Raises:
+        UserError: it is none, or larger than settings are.
+    """
+    try:
+        content = parse_json(read_text(path, most=LARGEST_SETTINGS))
+    except MalformedError as error:
+        raise UserError(f"{path}: is not JSON ({error}); copy it again") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: holds a {type(content).__name__}, expected a mapping; copy it again")
+    return content
 
 
 def read_foreign_settings(path: str | Path, *, aliases: bool = False) -> Any:

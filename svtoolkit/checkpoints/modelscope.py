@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from svtoolkit.checkpoints.foreign_file import LARGEST_SETTINGS, read_weights
+from svtoolkit.checkpoints.foreign_file import read_json_settings, read_weights
 from svtoolkit.checkpoints.hub import name_of
 from svtoolkit.checkpoints.layout import list_names
 from svtoolkit.checkpoints.released import ModelDescription
@@ -24,7 +24,6 @@ from svtoolkit.errors import UserError
 from svtoolkit.models import build_model
 from svtoolkit.models.build import complete_model
 from svtoolkit.models.front_ends import features_config
-from svtoolkit.system.plain_data import MalformedError, parse_json, read_text
 from svtoolkit.system.regular_file import is_regular
 
 CONFIGURATION = "configuration.json"
@@ -54,7 +53,7 @@ def find_weights(path: Path) -> Path | None:
     """
     if not is_regular(path / CONFIGURATION):
         return None
-    configuration = _read(path / CONFIGURATION)
+    configuration = read_json_settings(path / CONFIGURATION)
     if configuration.get("task", TASK) != TASK:
         return None
     named = _section(configuration, "model").get("pretrained_model")
@@ -82,7 +81,7 @@ def read(weights: Path, _front_end: str | None) -> tuple[dict[str, Tensor], Mode
         UserError: damage, a network that is not known, or sizes that contradict each other.
     """
     file = weights.with_name(CONFIGURATION)
-    model = _section(_read(file), "model")
+    model = _section(read_json_settings(file), "model")
     sizes = _section(model, "model_config")
     features = Kaldi3DConfig(sample_rate=_whole(file, sizes, "sample_rate", 16000))
     features.num_bins = _whole(file, sizes, "fbank_dim", 80)
@@ -146,13 +145,3 @@ def _whole(file: Path, values: Mapping[str, Any], key: str, default: int) -> int
 def _section(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     value = content.get(key)
     return value if isinstance(value, Mapping) else {}
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        content = parse_json(read_text(file, most=LARGEST_SETTINGS))
-    except MalformedError as error:
-        raise UserError(f"{file}: is not JSON ({error}); copy it again") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{file}: holds a {type(content).__name__}, expected a mapping; copy it again")
-    return content

@@ -9,12 +9,11 @@ from typing import Any
 
 from torch import Tensor
 
-from svtoolkit.checkpoints.foreign_file import LARGEST_SETTINGS, read_weights
+from svtoolkit.checkpoints.foreign_file import read_json_settings, read_weights
 from svtoolkit.checkpoints.released import ModelDescription
 from svtoolkit.config.front_ends import WaveformConfig
 from svtoolkit.errors import UserError
 from svtoolkit.models.transformers_xvector import ARCHITECTURES, HEADS, complete_config, shortest
-from svtoolkit.system.plain_data import MalformedError, parse_json, read_text
 from svtoolkit.system.regular_file import is_regular
 
 CONFIG, PREPROCESSOR = "config.json", "preprocessor_config.json"
@@ -36,7 +35,7 @@ def find_weights(path: Path) -> Path | None:
     file = path / CONFIG
     if not is_regular(file):
         return None
-    config = _read(file)
+    config = read_json_settings(file)
     names = config.get("architectures")
     architectures = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
     if config.get("model_type") not in ARCHITECTURES.values() and not set(architectures) & set(ARCHITECTURES):
@@ -55,7 +54,7 @@ def read(weights: Path, _front_end: str | None) -> tuple[dict[str, Tensor], Mode
         UserError: damage, a configuration that makes no network, another preprocessing than the waveform's.
     """
     file = weights.with_name(CONFIG)
-    content = _read(file)
+    content = read_json_settings(file)
     architecture = _architecture(file, content)
     try:
         config = complete_config(architecture, content)
@@ -90,7 +89,7 @@ def _renamed(found: re.Match[str]) -> str:
 def _features(file: Path, samples: int) -> WaveformConfig:
     if not is_regular(file):
         raise UserError(f"{file}: there is no such file, which says whether waveforms are normalised; copy it there")
-    content = _read(file)
+    content = read_json_settings(file)
     kind = content.get("feature_extractor_type", EXTRACTOR)
     if kind != EXTRACTOR or content.get("feature_size", 1) != 1:
         raise UserError(
@@ -117,13 +116,3 @@ def _architecture(file: Path, config: Mapping[str, Any]) -> str:
             f"{file}: model_type is {config['model_type']!r:.80}, expected {ARCHITECTURES[name]!r} of a {name}"
         )
     return name
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        content = parse_json(read_text(file, most=LARGEST_SETTINGS))
-    except MalformedError as error:
-        raise UserError(f"{file}: is not JSON ({error}); copy it again") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{file}: holds a {type(content).__name__}, expected a mapping; copy it again")
-    return content
