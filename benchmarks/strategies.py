@@ -48,7 +48,6 @@ STRATEGIES: dict[str, MemoryStrategyConfig] = {
     "checkpoint, blocks": CheckpointConfig("checkpoint", segments="blocks"),
     "checkpoint, sqrt": CheckpointConfig("checkpoint", segments="sqrt"),
     "checkpoint, recursive": CheckpointConfig("checkpoint", segments="recursive"),
-    "stash8": MemoryStrategyConfig("stash8"),
 }
 BATCH = 16
 """Utterances of the prediction."""
