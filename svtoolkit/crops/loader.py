@@ -15,8 +15,8 @@ from svtoolkit.audio.shards.reader import configure_remote, configured_remote
 from svtoolkit.crops.crop import Crop, CropBatch, collate_crops
 from svtoolkit.crops.sampler import BatchSampler
 from svtoolkit.errors import UserError
-from svtoolkit.system.processes import count_cores
-from svtoolkit.system.signals import ignore_terminal_signals, terminal_signals_wait
+from svtoolkit.system.processes import block_signals, count_cores
+from svtoolkit.system.signals import ASKING, ignore_terminal_signals
 
 if TYPE_CHECKING:
     from svtoolkit.audio.shards.remote_cache import RemoteShards
@@ -72,7 +72,8 @@ def _initialise_worker(remote: RemoteShards | None, worker: int) -> None:
 def _with_plain_errors(loader: DataLoader[Any]) -> Generator[CropBatch, None, None]:
     """A user's error that was raised in a worker comes wrapped in the worker's traceback: give its sentence alone."""
     try:
-        with terminal_signals_wait():
+        # A library may start a thread in a worker before our own code runs there: it inherits the mask.
+        with block_signals(ASKING):
             batches = iter(loader)
         yield from batches
     except UserError as error:

@@ -82,22 +82,6 @@ class StopRequest:
         self._previous.clear()
 
 
-@contextmanager
-def terminal_signals_wait() -> Iterator[None]:
-    """SIGTERM and SIGINT come after the context; processes that are begun in it have them blocked, in every thread.
-
-    A library may start a thread in a new process before our own code runs there: such a thread would take the signal.
-    """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ASKING)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def ignore_terminal_signals() -> None:
     """For loader workers: Ctrl-C and batch systems signal every process, and the main one alone acts on it.
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import enum
 import io
-import sys
-from dataclasses import make_dataclass
 from pathlib import Path
-from types import ModuleType
 
 import hostile_files
 import pytest
 import torch
 from audit_watch import watching
 from omegaconf import OmegaConf
+from pyannote_names import stand_in_for_pyannote
 
 from svtoolkit.checkpoints import foreign_file
 from svtoolkit.checkpoints.foreign_file import read_foreign_settings, read_weights
@@ -93,18 +90,8 @@ def test_numbers_beside_a_plain_state_dict(tmp_path):
 
 
 def test_classes_of_pyannote_and_omegaconf_are_words(tmp_path, monkeypatch):
-    task = ModuleType("pyannote.audio.core.task")
-    for name, kind in {
-        "Problem": enum.Enum("Problem", "A B"),
-        "Resolution": enum.Enum("Resolution", "A B"),
-        "Specifications": make_dataclass("Specifications", ["problem", "resolution", "duration"]),
-    }.items():
-        kind.__module__, kind.__qualname__ = task.__name__, name
-        setattr(task, name, kind)
     with monkeypatch.context() as patched:
-        for package in ("pyannote", "pyannote.audio", "pyannote.audio.core"):
-            patched.setitem(sys.modules, package, ModuleType(package))
-        patched.setitem(sys.modules, task.__name__, task)
+        stand_in_for_pyannote(patched)
         content = {**hostile_files.pyannote_checkpoint(), "list": OmegaConf.create([1, {"a": 2}])}
         torch.save(content, tmp_path / "pytorch_model.bin")
     read_weights(tmp_path / "pytorch_model.bin")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import enum
 import sys
-from dataclasses import make_dataclass
-from types import ModuleType
 
-import kaldi_native_fbank
 import numpy as np
 import pytest
 import torch
 from foreign_networks import randomise
+from pyannote_names import stand_in_for_pyannote
+from released_families import kaldi_frames
 from toolkit_modules import toolkit_modules
 
 from svtoolkit import load_model
@@ -60,17 +58,7 @@ def specifications():
 @pytest.fixture(autouse=True)
 def classes(monkeypatch):
     """Those that a pickle names have to be there to write it."""
-    task = ModuleType("pyannote.audio.core.task")
-    for name, kind in {
-        "Problem": enum.Enum("Problem", "A B"),
-        "Resolution": enum.Enum("Resolution", "A B"),
-        "Specifications": make_dataclass("Specifications", ["problem", "resolution", "duration"]),
-    }.items():
-        kind.__module__, kind.__qualname__ = task.__name__, name
-        setattr(task, name, kind)
-    for package in ("pyannote", "pyannote.audio", "pyannote.audio.core"):
-        monkeypatch.setitem(sys.modules, package, ModuleType(package))
-    monkeypatch.setitem(sys.modules, task.__name__, task)
+    stand_in_for_pyannote(monkeypatch)
 
 
 @pytest.fixture
@@ -83,17 +71,8 @@ def release(tmp_path, theirs):
 
 
 def features_of(waveform):
-    """(frames, bins): kaldi-native-fbank with the options of torchaudio's fbank, the mean over time removed."""
-    options = kaldi_native_fbank.FbankOptions()
-    options.frame_opts.dither = 0.0
-    options.frame_opts.window_type = "hamming"
-    options.mel_opts.num_bins = BINS
-    options.use_energy = False
-    filter_bank = kaldi_native_fbank.OnlineFbank(options)
-    filter_bank.accept_waveform(16_000, (waveform * 32768).tolist())
-    filter_bank.input_finished()
-    frames = np.stack([filter_bank.get_frame(index) for index in range(filter_bank.num_frames_ready)])
-    return torch.from_numpy(frames - frames.mean(axis=0))
+    """(frames, bins): pyannote has WeSpeaker's."""
+    return torch.from_numpy(kaldi_frames(waveform, "wespeaker", BINS))
 
 
 def refusal(path, **options):

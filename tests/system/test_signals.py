@@ -11,12 +11,8 @@ import time
 
 import pytest
 
-from svtoolkit.system.signals import (
-    StopRequest,
-    ignore_terminal_signals,
-    leave_on_interrupt,
-    terminal_signals_wait,
-)
+from svtoolkit.system.processes import block_signals
+from svtoolkit.system.signals import ASKING, StopRequest, ignore_terminal_signals, leave_on_interrupt
 
 
 @pytest.fixture(autouse=True)
@@ -144,7 +140,7 @@ def test_a_process_begun_while_signals_wait_has_them_blocked_in_threads_of_befor
         "from svtoolkit.system.signals import ignore_terminal_signals; ignore_terminal_signals();"
         "print('ready', flush=True); time.sleep(60)"
     )
-    with terminal_signals_wait():
+    with block_signals(ASKING):
         process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout.readline() == "ready\n"
