@@ -32,7 +32,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.machine import write_record
-from svtoolkit.data.trials import NumberedIds, Trials, read_trials, write_trials
+from svtoolkit.data.numbered_ids import NumberedIds
+from svtoolkit.data.trials import Trials, read_trials, write_trials
 from svtoolkit.scoring.bootstrap import resample_metrics
 from svtoolkit.scoring.calibration import cllr, min_cllr_from_ranks
 from svtoolkit.scoring.cosine import EmbeddingTable

@@ -17,7 +17,8 @@ from svtoolkit.corpora.registry import CORPORA
 from svtoolkit.data.bad_files import BAD_FILES, BadFile, check_max_bad, listing_bad_files
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.splitting import split_speakers
-from svtoolkit.data.trials import Trials, make_trials, write_trials
+from svtoolkit.data.trial_drawing import make_trials
+from svtoolkit.data.trials import Trials, write_trials
 from svtoolkit.data.validation import find_trials
 from svtoolkit.errors import UserError
 from svtoolkit.runs.provenance import DATA_RECORD, write_record

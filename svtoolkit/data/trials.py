@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import bisect
 import hashlib
-import itertools
-import math
-import random
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import numpy as np
 
+from svtoolkit.data.numbered_ids import NumberedIds, number_ids
 from svtoolkit.errors import UserError
 from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.columns import read_columns
@@ -51,61 +48,6 @@ FORMS = (
 """Kaldi's; that of VoxCeleb's lists; that of others. A list has one of them."""
 
 ANY_FORM = f"{TRIAL_FORM}, or 1 and 0 for these words, at the end or in front"
-
-
-class NumberedIds(Sequence[str]):
-    """Ids of which there are few, and a number for each place: a string is looked up where it is asked for.
-
-    Args:
-        names: the ids, no two alike.
-        numbers: places in ``names``, int, shape (length,).
-    """
-
-    def __init__(self, names: Sequence[str], numbers: np.ndarray) -> None:
-        self.names, self.numbers = names, numbers
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    @overload
-    def __getitem__(self, place: int) -> str: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[str]: ...
-
-    def __getitem__(self, place: int | slice) -> str | list[str]:
-        if isinstance(place, slice):
-            return [self.names[number] for number in self.numbers[place].tolist()]
-        return self.names[self.numbers[place]]
-
-    def __iter__(self) -> Iterator[str]:
-        return map(self.names.__getitem__, self.numbers.tolist())
-
-    def __eq__(self, other: object) -> bool:
-        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def number_ids(first: Sequence[str], second: Sequence[str]) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """The ids of two columns, in the order in which they appear in one and then the other.
-
-    Returns:
-        the ids, no two alike, and of each column their places; int64, shape (length,).
-    """
-    if isinstance(first, NumberedIds) and isinstance(second, NumberedIds) and first.names is second.names:
-        numbers = np.concatenate([first.numbers, second.numbers])
-        appears = np.full(len(first.names), len(numbers))
-        appears[numbers[::-1]] = np.arange(len(numbers))[::-1]  # what is written last stays
-        if (appears < len(numbers)).all() and (appears[1:] > appears[:-1]).all():
-            return list(first.names), first.numbers, second.numbers
-        order = np.argsort(appears)[: np.count_nonzero(appears < len(numbers))]
-        place = np.empty(len(appears), np.int64)
-        place[order] = np.arange(len(order))
-        return [first.names[row] for row in order.tolist()], place[first.numbers], place[second.numbers]
-    number = {name: place for place, name in enumerate(dict.fromkeys(itertools.chain(first, second)))}
-    columns = [np.fromiter(map(number.__getitem__, side), np.int64, len(side)) for side in (first, second)]
-    return list(number), columns[0], columns[1]
 
 
 @dataclass(frozen=True)
@@ -261,65 +203,6 @@ def hash_trials(path: str | Path) -> str:
         UserError: there is no such file.
     """
     return hashlib.sha256(_read_bytes(path)).hexdigest()
-
-
-def make_trials(spk2utt: Mapping[str, Sequence[str]], *, seed: int, targets_per_speaker: int = 45) -> Trials:
-    """Draw a balanced list: as many non-target trials as target trials, or all there are where they are fewer.
-
-    Every pair of utterances of two speakers is equally likely to become a non-target trial. Pairs are drawn by
-    their rank, so that neither time nor memory depends on how many pairs there are.
-
-    Args:
-        spk2utt: speaker -> utterances; speakers with a single utterance serve in non-target trials only.
-        seed: the same seed and utterances give the same list.
-        targets_per_speaker: ceiling on the within-speaker pairs taken of one speaker.
-
-    Returns:
-        target trials by speaker, then non-target trials; no pair stands twice, in either order.
-
-    Raises:
-        UserError: fewer than two speakers, none with two utterances, or a ceiling below 1.
-    """
-    if targets_per_speaker < 1:
-        raise UserError(f"targets_per_speaker is {targets_per_speaker}, expected 1 or more")
-    rng = random.Random(seed)
-    groups = [sorted(set(spk2utt[speaker])) for speaker in sorted(spk2utt) if spk2utt[speaker]]
-    targets: list[tuple[str, str]] = []
-    for utterances in groups:
-        pairs = math.comb(len(utterances), 2)
-        for rank in sorted(rng.sample(range(pairs), min(targets_per_speaker, pairs))):
-            first, second = _pair_within(rank)
-            targets.append((utterances[first], utterances[second]))
-    if len(groups) < 2 or not targets:
-        raise UserError(
-            f"{len(groups)} speakers with {len(targets)} within-speaker pairs cannot make trials; "
-            "expected two speakers or more, one of them with two utterances"
-        )
-    listed = targets + _draw_nontargets(groups, len(targets), rng)
-    target = np.arange(len(listed)) < len(targets)
-    return Trials([enrol for enrol, _ in listed], [test for _, test in listed], target)
-
-
-def _pair_within(rank: int) -> tuple[int, int]:
-    """Rank -> (i, j), i < j, counted as (0, 1), (0, 2), (1, 2), (0, 3), ...: rank = j (j - 1) / 2 + i."""
-    second = (1 + math.isqrt(1 + 8 * rank)) // 2
-    return rank - second * (second - 1) // 2, second
-
-
-def _draw_nontargets(groups: Sequence[Sequence[str]], wanted: int, rng: random.Random) -> list[tuple[str, str]]:
-    """Distinct pairs of utterances of different groups, each pair equally likely."""
-    everyone = [utterance for group in groups for utterance in group]
-    # Utterances of a group pair with all that come after the group.
-    ends = list(itertools.accumulate(len(group) for group in groups))
-    later = [len(everyone) - end for end in ends]
-    pairs_up_to = list(itertools.accumulate(len(group) * rest for group, rest in zip(groups, later, strict=True)))
-    drawn = []
-    for rank in sorted(rng.sample(range(pairs_up_to[-1]), min(wanted, pairs_up_to[-1]))):
-        group = bisect.bisect_right(pairs_up_to, rank)
-        within = rank - (pairs_up_to[group - 1] if group else 0)
-        first, second = divmod(within, later[group])
-        drawn.append((groups[group][first], everyone[ends[group] + second]))
-    return drawn
 
 
 def _read_bytes(path: str | Path) -> bytes:

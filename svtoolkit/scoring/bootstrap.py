@@ -27,7 +27,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from svtoolkit.data.trials import NumberedIds, Trials, number_ids
+from svtoolkit.data.numbered_ids import NumberedIds, number_ids
+from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
 from svtoolkit.scoring.metrics import check_scores, eer_from_rates
 from svtoolkit.scoring.resampled_rates import SMALL, Counts, Metric, ResampledMetrics, SpeakerTrials

@@ -15,7 +15,8 @@ from svtoolkit.crops.manifest import Manifest
 from svtoolkit.data.bad_files import BadFile
 from svtoolkit.data.feature_settings import StoredFeatures
 from svtoolkit.data.kaldi_dir import KaldiDir
-from svtoolkit.data.trials import make_trials, write_trials
+from svtoolkit.data.trial_drawing import make_trials
+from svtoolkit.data.trials import write_trials
 from svtoolkit.errors import UserError, hide_credentials
 from svtoolkit.runs.exp_dir import VALIDATION
 from svtoolkit.scoring.cosine import EmbeddingTable, cosine_scores

@@ -12,7 +12,8 @@ from svtoolkit.checkpoints.released import ModelDescription, write_released
 from svtoolkit.cli import main
 from svtoolkit.config import FeaturesConfig
 from svtoolkit.data.kaldi_dir import KaldiDir
-from svtoolkit.data.trials import make_trials, write_trials
+from svtoolkit.data.trial_drawing import make_trials
+from svtoolkit.data.trials import write_trials
 from svtoolkit.models import build_model
 
 RATE = 8000

@@ -12,7 +12,8 @@ from svtoolkit.audio.shards.reader import open_member
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.shard_index import INDEX, parse_shard_index
 from svtoolkit.data.tables import Fault, read_table
-from svtoolkit.data.trials import make_trials, write_trials
+from svtoolkit.data.trial_drawing import make_trials
+from svtoolkit.data.trials import write_trials
 
 RATE = 16000
 
