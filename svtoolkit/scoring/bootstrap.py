@@ -31,7 +31,8 @@ from svtoolkit.data.numbered_ids import NumberedIds, number_ids
 from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
 from svtoolkit.scoring.metrics import check_scores, eer_from_rates
-from svtoolkit.scoring.resampled_rates import SMALL, Counts, Metric, ResampledMetrics, SpeakerTrials
+from svtoolkit.scoring.resampled_rates import SMALL, Metric, ResampledMetrics
+from svtoolkit.scoring.speaker_trials import Counts, SpeakerTrials
 from svtoolkit.system.processes import count_cores
 from svtoolkit.system.threads import map_in_order
 

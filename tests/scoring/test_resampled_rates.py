@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from svtoolkit.scoring import resampled_rates
 from svtoolkit.scoring.bootstrap import bootstrap_intervals
 from svtoolkit.scoring.metrics import eer_from_rates, error_rates, min_dcf_from_rates
-from svtoolkit.scoring.resampled_rates import ResampledMetrics, SpeakerTrials
+from svtoolkit.scoring.resampled_rates import ResampledMetrics
+from svtoolkit.scoring.speaker_trials import SpeakerTrials
 
 METRICS = [eer_from_rates, *(functools.partial(min_dcf_from_rates, p_target=prior) for prior in (0.01, 0.05))]
 
