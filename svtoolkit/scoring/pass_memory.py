@@ -49,7 +49,7 @@ def fit_pass(held: float, peaks: dict[float, float]) -> PassMemory:
     (first, low), (second, middle), (third, high) = sorted(peaks.items())
     slope = (middle - low) / (second - first)
     squared = ((high - middle) / (third - second) - slope) / (third - first)
-    if squared * third < 0.01 * slope:  # rounding of lengths, tensors that are there at another moment
+    if squared * third < 0.25 * slope:  # no attention over time, but a peak that moves to another moment
         slope, squared = max(slope, (high - middle) / (third - second)), 0.0
     per_second = slope - squared * (first + second)
     if per_second < 0:  # the peak moves from what grows in proportion to what grows faster: no parabola, but below one
