@@ -11,6 +11,9 @@ from torch import Tensor
 
 from svtoolkit.errors import UserError
 
+_OUT_OF_MEMORY = ("MPS backend out of memory", "DefaultCPUAllocator: ", "CUDNN_STATUS_ALLOC_", "CUBLAS_STATUS_ALLOC_")
+"""In the message of a RuntimeError. The CPU's allocator has nothing else to complain of."""
+
 PRECISIONS: dict[str, torch.dtype | None] = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -89,9 +92,9 @@ def send(tensors: Iterable[Tensor], device: torch.device) -> list[Tensor]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the memory of a GPU has run out; of mps torch says so in words alone."""
-    return isinstance(error, torch.OutOfMemoryError) or (
-        isinstance(error, RuntimeError) and str(error).startswith("MPS backend out of memory")
+    """Whether memory has run out, of a GPU or of the machine; some say so in words alone."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        isinstance(error, RuntimeError) and any(words in str(error) for words in _OUT_OF_MEMORY)
     )
 
 

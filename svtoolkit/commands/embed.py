@@ -19,6 +19,7 @@ from svtoolkit.data.feature_settings import StoredFeatures
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
 from svtoolkit.data.validation import find_trials
 from svtoolkit.errors import UserError
+from svtoolkit.planning.embedding_memory import fit_extractor
 from svtoolkit.runs.provenance import write_record
 from svtoolkit.scoring.embedding_file import write_embeddings
 from svtoolkit.scoring.embedding_parts import digest_of, resumable_parts
@@ -53,14 +54,17 @@ def run(config: EmbedConfig, command_line: str) -> int:
     )
     form = _check_features(config, model) if source == "features" else None
     utterances = KaldiDir.read(config.data, config.root, source).utterances()
-    with resumable_parts(Path(f"{config.out}.parts"), _made_of(config, model, utterances, form)) as parts:
+    fit_extractor(model.extractor, model.description, config.memory_gib)
+    made_of, seconds = _made_of(config, model, utterances, form), model.extractor.batch_seconds
+    with resumable_parts(Path(f"{config.out}.parts"), made_of, seconds) as parts:
         with show_progress("embed", len(utterances), "utt") as progress:
             parts.extract(model.extractor, utterances, progress.update)
         failures = {utterances[row].utterance_id: parts.failures[row] for row in sorted(parts.failures)}
-        if not parts.place:
+        rows = parts.rows
+        if not len(rows):
             reason = next(iter(failures.values()), "the data directory is empty")
             raise UserError(f"{config.data}: no utterance could be embedded; the first reason: {reason}")
-        names = [utterances[row].utterance_id for row in sorted(parts.place)]
+        names = [utterances[row].utterance_id for row in rows]
         scp = write_embeddings(config.out, names, parts.vectors())
         facts = {
             "utterances": len(names),

@@ -34,6 +34,11 @@ class EmbedConfig:
     device: str = setting("auto", "auto (cuda where there is one), cpu, cuda or mps (a Mac's GPU)")
     precision: str = setting("fp32", "fp32, bf16 or fp16 (autocast)")
     threads: int | None = setting(None, "CPU threads of the arithmetic; null: torch's choice")
+    memory_gib: float | None = setting(
+        None,
+        "memory that a pass may take on its device, model included: batches and stretches are made as short as is "
+        "predicted to fit; null: a share of what is free",
+    )
     batch_seconds: float = setting(
         120.0, "audio that goes through the network at once, at most; longer recordings go in stretches of that length"
     )

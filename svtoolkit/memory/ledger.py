@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import weakref
 from collections.abc import Iterable, Iterator
@@ -67,6 +68,11 @@ class MemoryLedger(TorchDispatchMode):
         """Number -> bytes of every storage that is there now."""
         with self._lock:
             return {entry.storage: entry.size for entry in self._entries.values()}
+
+    def peak(self) -> int:
+        """Bytes of all storages together, when they were most."""
+        with self._lock:
+            return max(itertools.accumulate((change.difference for change in self.changes), initial=0))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -8,20 +8,25 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 import svtoolkit
+from svtoolkit.checkpoints.released import ModelDescription
 from svtoolkit.config import MemoryPredictionConfig
 from svtoolkit.memory.step_report import MemoryReport, Moment
 from svtoolkit.models.registry import NETWORKS
 from svtoolkit.planning.memory_prediction import StepMemory, predict_memory
+from svtoolkit.planning.pass_prediction import predict_pass
+from svtoolkit.scoring.pass_memory import PassMemory
 from svtoolkit.system.atomic import atomic_write
+
+Prediction = TypeVar("Prediction", StepMemory, PassMemory)
 
 NOT_ASKED = ("budget_gib", "format")
 """Settings of `svt memory` that decide what is shown, not what is predicted."""
@@ -38,28 +43,36 @@ def predict_or_recall(
     What is measured on a GPU is always measured, and networks of other packages are always predicted: their code may
     have changed.
     """
-    path = _path(config)
-    if path is not None:
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            return _read(json.loads(path.read_text(encoding="utf-8")))
-    memory = predict_memory(config, progress)
-    if path is not None:
-        with suppress(OSError):  # a home that cannot be written costs the time of a prediction
-            with atomic_write(path) as stream:
-                json.dump(asdict(memory), stream)
-            for oldest in sorted(path.parent.glob("*.json"), key=lambda each: each.stat().st_mtime)[:-MOST_STORED]:
-                oldest.unlink(missing_ok=True)
-    return memory
-
-
-def _path(config: MemoryPredictionConfig) -> Path | None:
     if config.device.startswith("cuda") or config.model.name not in NETWORKS.rows:
-        return None
+        return predict_memory(config, progress)
     asked = {key: value for key, value in asdict(config).items() if key not in NOT_ASKED}
+    return _recall("memory", asked, lambda: predict_memory(config, progress), _read)
+
+
+def predict_or_recall_pass(description: ModelDescription, precision: str) -> PassMemory:
+    """As ``predict_pass``, in the same way."""
+    if description.model.get("name") not in NETWORKS.rows:
+        return predict_pass(description, precision)
+    asked = {"model": description.model, "features": asdict(description.features), "precision": precision}
+    return _recall("pass", asked, lambda: predict_pass(description, precision), lambda found: PassMemory(**found))
+
+
+def _recall(
+    kind: str, asked: Mapping[str, object], make: Callable[[], Prediction], read: Callable[[dict[str, Any]], Prediction]
+) -> Prediction:
+    """What is stored as the answer to a question, or is made, and stored."""
     digest = hashlib.sha256(json.dumps([asked, torch.__version__, _digest_of_code()], sort_keys=True).encode())
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    cache = Path(os.environ.get("SVT_CACHE") or home / "svtoolkit")
-    return cache / "memory" / f"{digest.hexdigest()[:32]}.json"
+    path = Path(os.environ.get("SVT_CACHE") or home / "svtoolkit") / kind / f"{digest.hexdigest()[:32]}.json"
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        return read(json.loads(path.read_text(encoding="utf-8")))
+    prediction = make()
+    with suppress(OSError):  # a home that cannot be written costs the time of a prediction
+        with atomic_write(path) as stream:
+            json.dump(asdict(prediction), stream)
+        for oldest in sorted(path.parent.glob("*.json"), key=lambda each: each.stat().st_mtime)[:-MOST_STORED]:
+            oldest.unlink(missing_ok=True)
+    return prediction
 
 
 def _digest_of_code() -> str:

@@ -22,9 +22,10 @@ def plan_batches(
     jobs: int,
     stored: bool = False,
 ) -> tuple[list[list[int]], Mapping[int, str]]:
-    """Batches of equal length according to the files' headers, the longest utterances first.
+    """Batches of equal length, those that hold the most audio first.
 
-    What does not fit into the memory then shows at once, and what is left at the end is small.
+    What does not fit into the memory then shows at once, and what is left at the end is small. Lengths are those of the
+    tables; of an utterance that none tells of, that of the file's header, so that the file is opened twice.
 
     Args:
         utterances: of a data directory.
@@ -45,28 +46,28 @@ def plan_batches(
             failures[position] = frames
         else:
             by_frames.setdefault(frames, []).append(position)
-    batches = []
+    batches: list[tuple[int, list[int]]] = []
     for frames, group in sorted(by_frames.items(), reverse=True):
         seconds = front_end.num_samples(max(1, frames)) / front_end.sample_rate
         together = max(1, min(batch_size, int(batch_seconds / seconds)))
-        batches += [group[first : first + together] for first in range(0, len(group), together)]
-    return batches, failures
+        batches += [(frames, group[first : first + together]) for first in range(0, len(group), together)]
+    batches.sort(key=lambda batch: -batch[0] * len(batch[1]))
+    return [rows for _, rows in batches], failures
 
 
 def _num_frames(utterance: Utterance, front_end: FrontEnd, stored: bool) -> int | str:
-    """By the header, or the reason why it cannot be read."""
+    """By the tables, or by the header, or the reason why it cannot be read."""
     try:
         if not stored:
-            return front_end.num_frames(_num_samples(utterance))
+            return front_end.num_frames(round(_seconds(utterance) * front_end.sample_rate))
         with open_features(utterance.path, front_end.num_bins) as matrix:
             return matrix.rows
     except UserError as error:
         return str(error)
 
 
-def _num_samples(utterance: Utterance) -> int:
+def _seconds(utterance: Utterance) -> float:
+    if utterance.duration is not None:
+        return utterance.duration
     info = inspect_audio(utterance.path)
-    rest = info.samples - round(utterance.offset * info.sample_rate)
-    if utterance.whole_file or utterance.duration is None:
-        return rest
-    return min(round(utterance.duration * info.sample_rate), rest)
+    return info.seconds - utterance.offset

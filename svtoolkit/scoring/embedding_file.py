@@ -46,15 +46,12 @@ def write_embeddings(stem: str | Path, utterances: Sequence[str], vectors: Itera
     if len(set(utterances)) != len(utterances):
         twice = next(utterance for row, utterance in enumerate(utterances) if utterance in utterances[:row])
         raise UserError(f"{scp}: the embedding of {twice!r} is listed twice; keep one embedding per utterance")
-    lines = []
     scp.unlink(missing_ok=True)
-    with atomic_write(ark, "wb") as stream:
+    with atomic_write(scp) as listing, atomic_write(ark, "wb") as stream:  # the ark is there first
         for utterance, vector in zip(utterances, vectors, strict=True):
             stream.write(f"{utterance} ".encode())
-            lines.append(f"{utterance} {ark}:{stream.tell()}\n")
+            listing.write(f"{utterance} {ark}:{stream.tell()}\n")
             kaldiio.save_mat(stream, vector.astype(np.float32))
-    with atomic_write(scp) as stream:
-        stream.writelines(lines)
     return scp
 
 

@@ -1,8 +1,8 @@
 """Embeddings as they are made: appended to a journal beside the result, so that a stopped extraction is resumed.
 
-Layout: `<out>.parts/<digest of what they are made of>/`, with the vectors one after the other in `vectors.f32` and a
-line of `journal.jsonl` for every few of them. A line is written when its vectors are on the disk; what a kill leaves
-after the last whole line is cut off. Embeddings of another model, other data or other settings have another folder.
+Layout: `<out>.parts/`, with the vectors one after the other in `vectors.f32`, a line of `journal.jsonl` for every few
+of them, and what they are made of in `made_of.json`. A line is written when its vectors are on the disk; what a kill
+leaves after the last whole line is cut off. In memory is where the vector of each utterance lies, 8 MB of a million.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import hashlib
 import json
 import logging
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,7 +22,9 @@ import numpy as np
 
 from svtoolkit.data.feature_archive import archive_of
 from svtoolkit.data.kaldi_dir import Utterance
+from svtoolkit.errors import UserError
 from svtoolkit.scoring.extraction import Embedded, EmbeddingExtractor
+from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.file_lock import delete_lock
 from svtoolkit.system.output_folder import explain_full_disk, hold_alone
 
@@ -31,7 +32,8 @@ log = logging.getLogger(__name__)
 
 SECONDS = 30.0
 """Of work that a kill may cost."""
-VECTORS, JOURNAL, LOCK = "vectors.f32", "journal.jsonl", "lock"
+VECTORS, JOURNAL, MADE_OF, LOCK = "vectors.f32", "journal.jsonl", "made_of.json", "lock"
+NOT_THERE = -1
 
 
 @dataclass
@@ -39,15 +41,17 @@ class EmbeddingParts:
     """What is embedded so far.
 
     Attributes:
-        folder: of these embeddings; made with the first of them.
-        place: position of an utterance -> of its vector.
+        folder: of the parts.
+        planned_seconds: of audio that utterances go together by, the same when it is resumed.
+        place: position of the vector of each utterance, NOT_THERE where there is none; int64.
         failures: position of an utterance -> reason, of this run alone: the next one tries them again.
         audio_seconds, wall_seconds: of all runs.
         batch_seconds: what fitted into the memory at once; None: nothing was recorded.
     """
 
     folder: Path
-    place: dict[int, int] = field(default_factory=dict)
+    planned_seconds: float
+    place: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     failures: dict[int, str] = field(default_factory=dict)
     audio_seconds: float = 0.0
     wall_seconds: float = 0.0
@@ -56,6 +60,11 @@ class EmbeddingParts:
     def __post_init__(self) -> None:
         self._written = 0
         self._dim = 0
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Positions of the utterances that are embedded, in order."""
+        return np.flatnonzero(self.place != NOT_THERE)
 
     def extract(
         self, extractor: EmbeddingExtractor, utterances: Sequence[Utterance], progress: Callable[[int], object]
@@ -69,15 +78,17 @@ class EmbeddingParts:
             UserError: the disk is full.
         """
         self._read(utterances, stored=extractor.stored)
-        if self.place:
-            log.info("resuming: %d of %d utterances are embedded already", len(self.place), len(utterances))
-            progress(len(self.place))
-        if self.batch_seconds is not None:
-            extractor.forward.seconds = min(extractor.forward.seconds, self.batch_seconds)
+        done = self.place != NOT_THERE
+        if done.any():
+            log.info("resuming: %d of %d utterances are embedded already", done.sum(), len(utterances))
+            progress(int(done.sum()))
+        extractor.batch_seconds = self.planned_seconds
+        for seconds in (self.planned_seconds, self.batch_seconds):
+            extractor.forward.seconds = min(extractor.forward.seconds, seconds or self.planned_seconds)
         pending: list[Embedded] = []
         begin = time.time()
         try:
-            for batch in extractor.embed(utterances, is_done=set(self.place).__contains__):
+            for batch in extractor.embed(utterances, is_done=done.item):
                 pending.append(batch)
                 self.failures |= batch.failures
                 if time.time() - begin >= SECONDS:
@@ -89,11 +100,11 @@ class EmbeddingParts:
 
     def vectors(self) -> Iterator[np.ndarray]:
         """The embeddings, float32, in the order of the utterances."""
-        if not self.place:
+        if not len(self.rows):
             return
         table = np.memmap(self.folder / VECTORS, dtype=np.float32, mode="r", shape=(self._written, self._dim))
-        for row in sorted(self.place):
-            yield np.array(table[self.place[row]])
+        for position in self.place[self.rows]:
+            yield np.array(table[position])
 
     def _append(self, pending: list[Embedded], begin: float, limit: float) -> float:
         """Record some batches and forget them; returns the time from which on the next ones count."""
@@ -110,7 +121,6 @@ class EmbeddingParts:
                 "batch_seconds": limit,
             }
             with explain_full_disk(self.folder):
-                self.folder.mkdir(parents=True, exist_ok=True)
                 for name, content in ((VECTORS, matrix.tobytes()), (JOURNAL, f"{json.dumps(facts)}\n".encode())):
                     with (self.folder / name).open("ab") as stream:
                         stream.write(content)
@@ -121,9 +131,9 @@ class EmbeddingParts:
         return now
 
     def _count(self, facts: Mapping[str, Any]) -> None:
-        for row in facts["rows"]:
-            self.place[row] = self._written
-            self._written += 1
+        count = len(facts["rows"])
+        self.place[facts["rows"]] = np.arange(self._written, self._written + count)
+        self._written += count
         self._dim = facts["dim"]
         self.audio_seconds += facts["audio_seconds"]
         self.wall_seconds += facts["wall_seconds"]
@@ -131,9 +141,10 @@ class EmbeddingParts:
 
     def _read(self, utterances: Sequence[Utterance], *, stored: bool) -> None:
         """Take up what is recorded, and cut off what is not; of a file changed since, all is embedded again."""
+        self.place = np.full(len(utterances), NOT_THERE)
         journal, vectors = self.folder / JOURNAL, self.folder / VECTORS
         if not journal.is_file() or not vectors.is_file():
-            shutil.rmtree(self.folder, ignore_errors=True)
+            _delete(journal, vectors)
             return
         content = journal.read_bytes()
         whole = content[: content.rfind(b"\n") + 1]
@@ -141,7 +152,7 @@ class EmbeddingParts:
         size = sum(4 * facts["dim"] * len(facts["rows"]) for facts in recorded)
         if vectors.stat().st_size < size:
             log.warning("%s: holds fewer vectors than %s lists; all are made again", vectors, journal)
-            shutil.rmtree(self.folder)
+            _delete(journal, vectors)
             return
         os.truncate(journal, len(whole))
         os.truncate(vectors, size)
@@ -150,46 +161,85 @@ class EmbeddingParts:
             for row in facts["rows"]:
                 path = utterances[row].path
                 if _changed_since((archive_of(path) or path) if stored else path, facts["begin"]):
-                    del self.place[row]
+                    self.place[row] = NOT_THERE
 
 
 @contextmanager
-def resumable_parts(folder: Path, made_of: Mapping[str, object]) -> Iterator[EmbeddingParts]:
+def resumable_parts(folder: Path, made_of: Mapping[str, object], seconds: float) -> Iterator[EmbeddingParts]:
     """The embeddings of a folder of parts that are made of just this; the folder is deleted where the block succeeds.
 
     Args:
         folder: of the parts, beside the result.
         made_of: all that the embeddings depend on, as plain data.
+        seconds: of audio in a batch, unless parts that are there say another number.
 
     Raises:
-        UserError: another extraction writes there.
+        UserError: another extraction writes there, or has left embeddings that are made of something else.
     """
-    digest = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:16]
     busy = f"{folder}: another extraction is writing there; wait for its end or choose another out"
     with explain_full_disk(folder):
         folder.mkdir(parents=True, exist_ok=True)
     try:
         with hold_alone(folder / LOCK, busy=busy):
-            others = [path.name for path in _parts_in(folder) if path.name != digest]
-            if others:
-                log.warning(
-                    "%s: holds embeddings of another model, other data or other settings (%s), which are not used",
-                    folder, ", ".join(sorted(others)),
-                )  # fmt: skip
             try:
-                yield EmbeddingParts(folder / digest)
-                for path in _parts_in(folder):
-                    shutil.rmtree(path)
+                yield EmbeddingParts(folder, _claim(folder, made_of, seconds))
+                _delete(*(folder / name for name in (JOURNAL, VECTORS, MADE_OF)))
             finally:
-                if not _parts_in(folder):
+                if not (folder / JOURNAL).exists():
+                    _delete(folder / MADE_OF)
                     delete_lock(folder / LOCK)
     finally:
         with suppress(OSError):  # it holds parts, or another extraction has begun there
             folder.rmdir()
 
 
-def _parts_in(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if path.is_dir()]
+def _claim(folder: Path, made_of: Mapping[str, object], seconds: float) -> float:
+    """Note what the embeddings are made of, or refuse to mix them with others; returns the seconds noted."""
+    claim, journal = folder / MADE_OF, folder / JOURNAL
+    wanted = json.loads(json.dumps(made_of))
+    if journal.is_file() and journal.stat().st_size:
+        try:
+            noted = json.loads(claim.read_text(encoding="utf-8"))
+            found, planned = dict(noted["made_of"]), float(noted["batch_seconds"])
+        except (OSError, ValueError, KeyError, TypeError):
+            found, planned = {}, seconds
+        if found != wanted:
+            raise UserError(
+                f"{folder}: holds embeddings made with {_difference(found, wanted)}; repeat the command that made them "
+                "to resume it, delete the folder to begin again, or choose another out"
+            )
+        return planned
+    with explain_full_disk(folder), atomic_write(claim) as stream:
+        json.dump({"made_of": wanted, "batch_seconds": seconds}, stream)
+    return seconds
+
+
+_WORDS = {"data": "other utterances", "stored": "another source", "weights": "another model", "model": "another model",
+          "features": "other features"}  # fmt: skip
+
+
+def _difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    """What parts were made with that is not what is asked for: the first thing that tells them apart."""
+    keys = [key for key in wanted if found.get(key) != wanted[key]]
+    if not found:
+        return "something unknown (their made_of.json is missing or damaged)"
+    for key in keys:
+        if key == "settings":
+            settings = found.get(key) or {}
+            name = next(name for name in wanted[key] if settings.get(name) != wanted[key][name])
+            return f"{name}={_shown(settings.get(name))}, not {_shown(wanted[key][name])}"
+        if key in _WORDS:
+            return _WORDS[key]
+    return f"{keys[0]} {found.get(keys[0])}, not {wanted[keys[0]]}" if keys else "further settings"
+
+
+def _shown(value: object) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else f"{value}"
+
+
+def _delete(*files: Path) -> None:
+    for file in files:
+        file.unlink(missing_ok=True)
 
 
 def digest_of(utterances: Sequence[Utterance]) -> str:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 import numpy as np
 import torch
@@ -20,9 +20,12 @@ from svtoolkit.device import autocast
 from svtoolkit.errors import UserError
 from svtoolkit.features import FrontEnd
 from svtoolkit.scoring.batches import plan_batches
-from svtoolkit.scoring.forward import BoundedForward
+from svtoolkit.scoring.forward import LEAST_SECONDS, BoundedForward, TooLongError
+from svtoolkit.scoring.pass_memory import PassMemory, in_all, show_bytes, within
 from svtoolkit.system.threads import map_in_order
 
+READ_AHEAD = 2
+"""Batches that are read while the network works."""
 NOT_FINITE = "the embedding is not finite; check the audio for NaN, and the weights of the model"
 NOT_FINITE_OF_FEATURES = "the embedding is not finite; choose a wider precision, or check the weights for NaN"
 
@@ -116,6 +119,31 @@ class EmbeddingExtractor:
         self.front_end.to(self.device)
         self.forward = BoundedForward(self.network, self.front_end, self.device, self.precision, self.batch_seconds)
 
+    def fit_into(self, budget: float, memory: PassMemory) -> None:
+        """Lower ``batch_seconds`` to what is predicted to fit, and refuse recordings that are not.
+
+        Args:
+            budget: bytes of the device that a pass may take, weights among them.
+            memory: of a pass.
+
+        Raises:
+            UserError: a second of audio is predicted not to fit.
+        """
+        if (
+            self.device.type == "cpu"
+        ):  # where the waveforms are, too, of this batch and of those that are read meanwhile
+            memory = replace(memory, per_second=memory.per_second + 4 * self.front_end.sample_rate * (1 + READ_AHEAD))
+        room = within(budget)
+        seconds = memory.seconds_within(room)
+        if seconds < LEAST_SECONDS:
+            raise UserError(
+                f"memory_gib={budget / 2**30:.3g} is too little for this model, which is predicted to need "
+                f"{show_bytes(in_all(memory.of(LEAST_SECONDS)))} for a second of audio; raise it"
+            )
+        self.batch_seconds = min(self.batch_seconds, seconds)
+        self.forward.seconds = min(self.forward.seconds, seconds)
+        self.forward.room, self.forward.memory = room, memory
+
     def extract(
         self,
         utterances: Sequence[Utterance],
@@ -158,7 +186,7 @@ class EmbeddingExtractor:
         *,
         min_voice: float = 0.0,
     ) -> Generator[Embedded, None, None]:
-        """Batches as they are finished, the longest utterances first; utterances without a readable header before them.
+        """Batches as they are finished, the most audio first; utterances without a readable header before them.
 
         Args:
             is_done: position -> it is embedded already and left out; which others go together does not depend on it.
@@ -227,13 +255,14 @@ class EmbeddingExtractor:
     ) -> Iterator[tuple[list[int], list[np.ndarray | str]]]:
         """Signals of each batch, or reasons; read by threads while the network works on the batch before."""
         with ThreadPoolExecutor(max(1, self.num_workers)) as pool:
-            reading = [[pool.submit(self._read, utterances[row], min_voice) for row in batch] for batch in batches[:2]]
+            reading = [
+                [pool.submit(self._read, utterances[row], min_voice) for row in batch] for batch in batches[:READ_AHEAD]
+            ]
             for position, batch in enumerate(batches):
                 results = [future.result() for future in reading.pop(0)]
-                if position + 2 < len(batches):
-                    reading.append(
-                        [pool.submit(self._read, utterances[row], min_voice) for row in batches[position + 2]]
-                    )
+                if position + READ_AHEAD < len(batches):
+                    following = batches[position + READ_AHEAD]
+                    reading.append([pool.submit(self._read, utterances[row], min_voice) for row in following])
                 yield batch, results
 
     def _read(self, utterance: Utterance, min_voice: float) -> np.ndarray | str:
@@ -252,6 +281,8 @@ class EmbeddingExtractor:
             )
         except UserError as error:
             return str(error)
+        except MemoryError:
+            return f"{utterance.path}: does not fit into the memory of this machine; cut it into segments"
         if self.front_end.num_frames(len(samples)) < 1:
             return f"{utterance.path}: {_too_short(samples, self.front_end)}"
         no_speech = None
@@ -272,7 +303,11 @@ class EmbeddingExtractor:
             else:
                 groups.setdefault(self.forward.num_frames(result), []).append((row, result))
         for group in groups.values():
-            embeddings = self.forward([signal for _, signal in group])
+            try:
+                embeddings = self.forward([signal for _, signal in group])
+            except TooLongError as error:  # which shorter ones need not be
+                batch.failures |= {row: f"{utterances[row].path}: {error}" for row, _ in group}
+                continue
             for (row, signal), embedding in zip(group, embeddings, strict=True):
                 if np.isfinite(embedding).all():
                     batch.rows.append(row)

@@ -15,11 +15,18 @@ from svtoolkit.errors import UserError
 from svtoolkit.features import FrontEnd
 from svtoolkit.models.ge2e import Partials
 from svtoolkit.models.stretches import TimeGeometry, embed_in_stretches, time_geometry
+from svtoolkit.scoring.pass_memory import PassMemory, in_all, show_bytes
 
 log = logging.getLogger(__name__)
 
 LEAST_SECONDS = 1.0
 """Of audio that has to fit into the memory beside its context."""
+TOO_LONG = "cut it into segments, raise memory_gib, or choose a device with more memory"
+NO_STRETCHES = "it is no chain of convolutions with statistics pooling"
+
+
+class TooLongError(UserError):
+    """One recording that memory does not hold; shorter ones may go well."""
 
 
 @dataclass(eq=False)
@@ -28,6 +35,8 @@ class BoundedForward:
 
     Attributes:
         seconds: limit of a batch, and of a stretch of one recording; lowered for good where memory runs out.
+        room: bytes that tensors may take at once, weights among them; None: as many as there are.
+        memory: what a pass takes of them; None: unknown, and ``room`` is, too.
     """
 
     network: torch.nn.Module
@@ -35,18 +44,22 @@ class BoundedForward:
     device: torch.device
     precision: str
     seconds: float
+    room: float | None = None
+    memory: PassMemory | None = None
 
     @torch.inference_mode()
     def __call__(self, signals: list[np.ndarray]) -> np.ndarray:
         """Waveforms (samples,) or frames (frames, bins), of equally many frames -> (batch, embedding_dim) float32.
 
         Raises:
-            UserError: not even one of them fits into the memory of the device.
+            TooLongError: not even one of them fits into the memory of the device.
+            UserError: nothing does.
         """
         frames = self.num_frames(signals[0])
         samples = self.front_end.num_samples(frames)
         if signals[0].ndim == 1 and self.front_end.snip_edges:
             signals = [signal[:samples] for signal in signals]
+        self._refuse_too_long(samples)
         together = max(1, int(self.seconds * self.front_end.sample_rate / samples + 1e-6))
         rows, begin = [], 0
         while begin < len(signals):
@@ -77,7 +90,7 @@ class BoundedForward:
                 with autocast(self.device, self.precision):
                     embeddings = self._embed(features)
             return embeddings.float().cpu().numpy()
-        except RuntimeError as error:  # what it holds has to go before the memory is free again
+        except (RuntimeError, MemoryError) as error:  # what it holds has to go before the memory is free again
             if not is_out_of_memory(error):
                 raise
         empty_cache(self.device)
@@ -102,11 +115,37 @@ class BoundedForward:
         return mean / mean.norm()
 
     def _embed(self, features: Tensor) -> Tensor:
-        stretch = self.front_end.num_frames(round(self.seconds * self.front_end.sample_rate))
+        stretch = self._frames(self.seconds)
         if features.shape[1] <= stretch or self.geometry is None:
             return self.network(features)
+        if self.memory is not None and self.room is not None:
+            seconds = self.front_end.num_samples(features.shape[1]) / self.front_end.sample_rate
+            whole = features.nbytes + 4 * self.front_end.sample_rate * seconds  # which are there, stretch after stretch
+            fits = self._frames(self.memory.seconds_within(self.room - whole)) - 2 * self.geometry.context
+            if fits < self._frames(LEAST_SECONDS):
+                raise TooLongError(
+                    f"one utterance of {seconds:.1f} s does not fit into the {show_bytes(in_all(self.room))} that may "
+                    f"be used, not even in stretches; {TOO_LONG}"
+                )
+            stretch = min(stretch, fits)
         # Only a PooledNetwork has a geometry.
         return embed_in_stretches(self.network, features, self.geometry, stretch)  # type: ignore[arg-type]
+
+    def _frames(self, seconds: float) -> int:
+        return self.front_end.num_frames(round(seconds * self.front_end.sample_rate))
+
+    def _refuse_too_long(self, samples: int) -> None:
+        """One that is predicted not to fit is not tried: on a CPU the system might end the process."""
+        seconds = samples / self.front_end.sample_rate
+        if self.memory is None or self.room is None or seconds <= self.seconds or self.partials is not None:
+            return
+        needed = self.memory.of(seconds)
+        if needed > self.room and self.geometry is None:
+            raise TooLongError(
+                f"one utterance of {seconds:.1f} s is predicted to need {show_bytes(in_all(needed))}, of "
+                f"{show_bytes(in_all(self.room))} that may be used, and this network cannot take it in stretches "
+                f"({NO_STRETCHES}); {TOO_LONG}"
+            )
 
     @property
     def partials(self) -> Partials | None:
@@ -130,9 +169,10 @@ class BoundedForward:
             return tried // 2
         remedy = "end other programs that use it, choose a lower precision such as bf16, or compute on the CPU"
         if self.geometry is None:
-            raise UserError(
-                f"one utterance of {seconds:.1f} s does not fit into the memory of {self.device}, and this network "
-                f"cannot take it in stretches (it is no chain of convolutions with statistics pooling); {remedy}"
+            needed = "" if self.memory is None else f" (predicted: {show_bytes(in_all(self.memory.of(seconds)))})"
+            raise TooLongError(
+                f"one utterance of {seconds:.1f} s does not fit into the memory of {self.device}{needed}, and this "
+                f"network cannot take it in stretches ({NO_STRETCHES}); cut it into segments, {remedy}"
             )
         self.seconds = min(self.seconds, seconds) / 2
         if self.seconds < LEAST_SECONDS:

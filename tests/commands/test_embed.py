@@ -121,6 +121,8 @@ def test_relative_paths_are_taken_from_root(tmp_path, model, monkeypatch):
         ("precision=int8", "precision is 'int8', expected one of fp32, bf16, fp16"),
         ("max_bad=2", "max_bad is 2.0, expected a share of the utterances from 0 to 1"),
         ("batch_seconds=0.5", "batch_seconds is 0.5, expected 1 second of audio or more"),
+        ("memory_gib=-1", "memory_gib is -1, expected a number of GiB above 0, or null"),
+        ("memory_gib=0.01", "memory_gib=0.01 is too little for this model, which is predicted to need 129 MiB"),
         ("batch_size=0", "found batch_size=0 num_workers=1, expected at least 1 and 0"),
         ("model=/nowhere", "/nowhere/model.yaml: there is no such file; expected a released model"),
         ("data=/nowhere", "/nowhere"),
@@ -176,11 +178,11 @@ def results(out: Path) -> dict[str, bytes]:
 @pytest.mark.usefixtures("told_at_once")
 def test_killed_and_run_again_it_goes_on_to_the_same_bytes(tmp_path, model, eval_data, calls, capsys, torn):
     assert embed(model, eval_data, tmp_path / "whole" / "e", "batch_size=3") == 0
-    assert calls == [3, 3, 2, 3, 3, 2]
+    assert calls == [3, 3, 3, 3, 2, 2]
     out = tmp_path / "e"
     embed_until_killed(4, model, eval_data, out, "batch_size=3")
     assert not list(tmp_path.glob("e.[asy]*"))
-    [journal] = tmp_path.glob("e.parts/*/journal.jsonl")
+    [journal] = tmp_path.glob("e.parts/journal.jsonl")
     if torn:
         with journal.open("ab") as stream, (journal.parent / "vectors.f32").open("ab") as vectors:
             stream.write(b'{"rows": [5, 6')
@@ -188,10 +190,10 @@ def test_killed_and_run_again_it_goes_on_to_the_same_bytes(tmp_path, model, eval
     calls.clear()
     capsys.readouterr()
     assert embed(model, eval_data, out, "batch_size=3") == 0
-    assert calls == [3, 3, 2]
+    assert calls == [3, 2, 2]
     assert results(out) == results(tmp_path / "whole" / "e")
     captured = capsys.readouterr()
-    assert "resuming: 8 of 16 utterances are embedded already" in captured.out
+    assert "resuming: 9 of 16 utterances are embedded already" in captured.out
     assert "16/16" in captured.err
     assert not (tmp_path / "e.parts").exists()
 
@@ -199,7 +201,7 @@ def test_killed_and_run_again_it_goes_on_to_the_same_bytes(tmp_path, model, eval
 def test_parts_that_lost_their_vectors_are_made_again(tmp_path, model, eval_data, calls, caplog):
     assert embed(model, eval_data, tmp_path / "whole" / "e", "batch_size=3") == 0
     embed_until_killed(4, model, eval_data, tmp_path / "e", "batch_size=3")
-    [vectors] = tmp_path.glob("e.parts/*/vectors.f32")
+    [vectors] = tmp_path.glob("e.parts/vectors.f32")
     os.truncate(vectors, vectors.stat().st_size - 4)
     calls.clear()
     assert embed(model, eval_data, tmp_path / "e", "batch_size=3") == 0
@@ -208,8 +210,16 @@ def test_parts_that_lost_their_vectors_are_made_again(tmp_path, model, eval_data
     assert any("holds fewer vectors than" in message for message in caplog.messages)
 
 
-@pytest.mark.parametrize("change", ["model", "data", "batch_size=2"])
-def test_parts_of_something_else_are_not_mixed_in(tmp_path, model, eval_data, calls, change):
+CHANGES = {
+    "model": "another model",
+    "data": "other utterances",
+    "batch_size=2": "batch_size=3, not 2",
+    "resample=true": "resample=false, not true",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_parts_of_something_else_are_refused_and_kept(tmp_path, model, eval_data, calls, capsys, change):
     out = tmp_path / "e"
     embed_until_killed(4, model, eval_data, out, "batch_size=3")
     other, data, words = model, eval_data, ["batch_size=3"]
@@ -217,14 +227,19 @@ def test_parts_of_something_else_are_not_mixed_in(tmp_path, model, eval_data, ca
         other = write_model(tmp_path / "other", seed=5)
     elif change == "data":
         data = write_data(tmp_path / "data", range(20, 24))
-    else:
+    elif change.startswith("batch_size"):
         words = [change]
-    assert embed(other, data, tmp_path / "alone" / "e", *words) == 0
-    calls.clear()
-    assert embed(other, data, out, *words) == 0
-    assert sum(calls) == 16
-    assert results(out) == results(tmp_path / "alone" / "e")
-    assert not (tmp_path / "e.parts").exists()
+    else:
+        words.append(change)
+    capsys.readouterr()
+    assert embed(other, data, out, *words) == 1
+    assert not calls
+    assert capsys.readouterr().err == (
+        f"error: {out}.parts: holds embeddings made with {CHANGES[change]}; repeat the command that made them to "
+        "resume it, delete the folder to begin again, or choose another out\n"
+    )
+    assert embed(model, eval_data, out, "batch_size=3", "num_workers=2", "memory_gib=4") == 0
+    assert sum(calls) == 16 - 9
 
 
 def test_audio_that_was_changed_since_is_embedded_again_and_what_failed_is_tried_again(tmp_path, model, calls):

@@ -1,4 +1,4 @@
-"""Which utterances go together: of equal length, by seconds and by number, the longest first."""
+"""Which utterances go together: of equal length, by seconds and by number, the most audio first."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def utterances(tmp_path: Path) -> list[Utterance]:
 @pytest.mark.parametrize(
     ("limits", "expected"),
     [
-        ((120.0, 32), [[1, 5], [3], [0, 2, 4, 6]]),
-        ((3.1, 32), [[1], [5], [3], [0, 2, 4], [6]]),
+        ((120.0, 32), [[1, 5], [0, 2, 4, 6], [3]]),
+        ((3.1, 32), [[1], [5], [0, 2, 4], [3], [6]]),
         ((120.0, 2), [[1, 5], [3], [0, 2], [4, 6]]),
         ((1.0, 32), [[1], [5], [3], [0], [2], [4], [6]]),
     ],
@@ -46,6 +46,13 @@ def test_batches(utterances: list[Utterance], limits: tuple[float, int], expecte
         utterances, build_front_end(), batch_seconds=limits[0], batch_size=limits[1], jobs=2
     )
     assert batches == expected
+    assert not failures
+
+
+def test_no_file_is_opened_whose_length_a_table_tells() -> None:
+    listed = [Utterance(str(number), "x", Path("/nowhere"), 0.0, seconds) for number, seconds in enumerate(SECONDS)]
+    batches, failures = plan_batches(listed, build_front_end(), batch_seconds=120.0, batch_size=32, jobs=2)
+    assert batches == [[1, 5], [0, 2, 4, 6], [3]]
     assert not failures
 
 

@@ -17,7 +17,9 @@ from svtoolkit.errors import UserError
 from svtoolkit.features import build_front_end
 from svtoolkit.models import build_model
 from svtoolkit.models.front_ends import features_config, front_end_of
+from svtoolkit.scoring import extraction
 from svtoolkit.scoring.extraction import EmbeddingExtractor
+from svtoolkit.scoring.pass_memory import PassMemory, in_all
 
 BINS = 24
 
@@ -207,3 +209,27 @@ def test_of_no_utterance_there_is_no_embedding() -> None:
     extraction = make_extractor().extract([])
     assert (extraction.utterances, extraction.failures, extraction.embeddings.size) == ([], {}, 0)
     assert np.isnan(extraction.real_time_factor)
+
+
+def test_one_that_is_too_long_costs_its_own_embedding_alone(speech: Path, tmp_path: Path) -> None:  # noqa: F811
+    good = KaldiDir.read(speech).utterances()[:2]
+    soundfile.write(tmp_path / "long.wav", np.tile(synthesise_voice(0, 0, 1.0), 9), RATE)
+    extractor = make_extractor(MeanFrame(), batch_seconds=2.0)
+    extractor.fit_into(in_all(5e6), PassMemory(0.0, 0.0, 1e6))
+    found = extractor.extract([good[0], Utterance("long", "x", tmp_path / "long.wav"), good[1]])
+    assert found.utterances == [good[0].utterance_id, good[1].utterance_id]
+    assert found.failures["long"].startswith(f"{tmp_path}/long.wav: one utterance of 9.0 s is predicted to need ")
+
+
+def test_a_recording_that_the_machine_cannot_hold_fails_alone(speech: Path, monkeypatch) -> None:  # noqa: F811
+    good = KaldiDir.read(speech).utterances()[:2]
+
+    def read(path: Path, **options: object) -> np.ndarray:
+        if path == good[0].path:
+            raise MemoryError
+        return read_audio(path, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(extraction, "read_audio", read)
+    found = make_extractor(MeanFrame()).extract(good)
+    assert found.utterances == [good[1].utterance_id]
+    assert "does not fit into the memory of this machine; cut it" in found.failures[good[0].utterance_id]
