@@ -23,7 +23,8 @@ import numpy as np
 from svtoolkit.data.feature_archive import archive_of
 from svtoolkit.data.kaldi_dir import Utterance
 from svtoolkit.errors import UserError
-from svtoolkit.scoring.extraction import Embedded, EmbeddingExtractor
+from svtoolkit.scoring.extracted import Embedded
+from svtoolkit.scoring.extraction import EmbeddingExtractor
 from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.file_lock import delete_lock
 from svtoolkit.system.output_folder import explain_full_disk, hold_alone

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from svtoolkit.device import autocast
 from svtoolkit.errors import UserError
 from svtoolkit.features import FrontEnd
 from svtoolkit.scoring.batches import plan_batches
+from svtoolkit.scoring.extracted import Embedded, Extraction
 from svtoolkit.scoring.forward import LEAST_SECONDS, BoundedForward, TooLongError
 from svtoolkit.scoring.pass_memory import PassMemory, in_all, show_bytes, within
 from svtoolkit.system.threads import map_in_order
@@ -28,51 +29,6 @@ READ_AHEAD = 2
 """Batches that are read while the network works."""
 NOT_FINITE = "the embedding is not finite; check the audio for NaN, and the weights of the model"
 NOT_FINITE_OF_FEATURES = "the embedding is not finite; choose a wider precision, or check the weights for NaN"
-
-
-@dataclass
-class Extraction:
-    """Embeddings, and the utterances that have none.
-
-    Attributes:
-        utterances: ids in the order asked for, failures left out.
-        embeddings: float32, shape (utterances, embedding_dim).
-        failures: utterance id -> reason.
-        audio_seconds, wall_seconds: of what was extracted; their ratio is the real-time factor.
-    """
-
-    utterances: list[str]
-    embeddings: np.ndarray
-    failures: dict[str, str] = field(default_factory=dict)
-    audio_seconds: float = 0.0
-    wall_seconds: float = 0.0
-
-    @property
-    def real_time_factor(self) -> float:
-        """Seconds of work for a second of audio."""
-        return self.wall_seconds / self.audio_seconds if self.audio_seconds else float("nan")
-
-
-@dataclass
-class Embedded:
-    """What became of a batch.
-
-    Attributes:
-        rows: positions of the utterances that have an embedding.
-        embeddings: float32, shape (rows, embedding_dim).
-        failures: position -> reason.
-        audio_seconds: of the rows.
-    """
-
-    rows: list[int] = field(default_factory=list)
-    embeddings: list[np.ndarray] = field(default_factory=list)
-    failures: dict[int, str] = field(default_factory=dict)
-    audio_seconds: float = 0.0
-
-    @property
-    def finished(self) -> int:
-        """Utterances, embedded or not."""
-        return len(self.rows) + len(self.failures)
 
 
 @dataclass(eq=False)
@@ -129,9 +85,7 @@ class EmbeddingExtractor:
         Raises:
             UserError: a second of audio is predicted not to fit.
         """
-        if (
-            self.device.type == "cpu"
-        ):  # where the waveforms are, too, of this batch and of those that are read meanwhile
+        if self.device.type == "cpu":  # waveforms are there, too, of this batch and of those that are read meanwhile
             memory = replace(memory, per_second=memory.per_second + 4 * self.front_end.sample_rate * (1 + READ_AHEAD))
         room = within(budget)
         seconds = memory.seconds_within(room)

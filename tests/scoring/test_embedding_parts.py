@@ -15,7 +15,7 @@ from svtoolkit.data.kaldi_dir import Utterance
 from svtoolkit.scoring import embedding_parts
 from svtoolkit.scoring.embedding_file import write_embeddings
 from svtoolkit.scoring.embedding_parts import resumable_parts
-from svtoolkit.scoring.extraction import Embedded
+from svtoolkit.scoring.extracted import Embedded
 
 COUNT, DIM, BATCH = 8000, 1024, 100
 
