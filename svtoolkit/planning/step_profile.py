@@ -218,7 +218,7 @@ class Profiler:
             parts = [(_update_of(weights, optim), times) for weights, times in _parts(self.parameters, optim)]
         except DataDependentOutputException as error:
             raise UnpredictableError(
-                f"the memory of optim={optim.name} cannot be predicted: its update depends on values, and a "
+                f"the memory of the optimizer {optim.name} cannot be predicted: its update depends on values, and a "
                 "prediction has none; choose another optimizer"
             ) from error
         work: Counter[Work] = Counter()
