@@ -61,8 +61,8 @@ def test_where_nothing_fits_it_says_what_would(capsys):
     said = capsys.readouterr().err
     assert re.search(
         r"error: resnet10 does not fit GeForce RTX 2080 Ti, 11 GB in any of 28 ways: the least is 0\.4\d GiB of "
-        r"0\.4501, by memory=\w+ .*trainer\.micro_batch=1; GeForce GTX 750, 1 GB holds that \(gpu=gtx750\); else take fewer "
-        r"frames, or another network \(`svt plan model=all` lists those that fit\)",
+        r"0\.4501, by memory=\w+ .*trainer\.micro_batch=1; GeForce GTX 750, 1 GB holds that \(gpu=gtx750\); else take "
+        r"fewer frames, or another network \(`svt plan model=all` lists those that fit\)",
         said,
     )
 
