@@ -15,6 +15,7 @@ import copy
 import statistics
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from svtoolkit.losses import build_head
 from svtoolkit.memory import apply_strategy
 from svtoolkit.models import build_model
 from svtoolkit.models.registry import NETWORKS as REGISTRY
-from svtoolkit.reversible import Chain, EightBits
+from svtoolkit.reversible import Chain, EightBits, by_block
 from svtoolkit.scoring.metrics import equal_error_rate
 
 REDIMNET2 = [(1, 1, 3, 4, 1), (2, 1, 0.75, 8, 1), (1, 1, 1, 8, 2), (2, 1, 1, 8, 1), (1, 1, 1, 8, 2), (2, 1, 1, 8, 1)]
@@ -98,10 +99,11 @@ def gradients(network: nn.Module, head: Any, frames: Tensor, labels: Tensor) -> 
 
 
 def use_scales(network: nn.Module, *, by_utterance: bool) -> None:
-    apply_strategy(network, "stash8")
+    apply_strategy(network, "store")
+    planner = partial(by_block, stash=EightBits(by_utterance))
     for module in network.modules():
         if isinstance(module, Chain):
-            module.stash = EightBits(by_utterance)
+            module.planner = planner
 
 
 def round_in_forward(network: nn.Module) -> None:

@@ -12,9 +12,9 @@ from torch import nn
 class _Around:
     """Hooks of one network."""
 
-    def __init__(self, make: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(self, make: Callable[[], AbstractContextManager[object]]) -> None:
         self.make = make
-        self._entered: list[AbstractContextManager[None]] = []
+        self._entered: list[AbstractContextManager[object]] = []
 
     def before(self, module: nn.Module, args: Any) -> None:
         context = self.make()
@@ -25,7 +25,7 @@ class _Around:
         self._entered.pop().__exit__(None, None, None)
 
 
-def set_forward_context(network: nn.Module, make: Callable[[], AbstractContextManager[None]] | None) -> None:
+def set_forward_context(network: nn.Module, make: Callable[[], AbstractContextManager[object]] | None) -> None:
     """Run a network's forward passes in contexts that ``make`` makes, also those that raise; None: in none."""
     for hooks in (network._forward_pre_hooks, network._forward_hooks):
         ours = [number for number, hook in hooks.items() if isinstance(getattr(hook, "__self__", None), _Around)]

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from svtoolkit.memory.host_pool import HostBuffer, HostPool
-from svtoolkit.memory.recipes import Kept
 from svtoolkit.memory.transfers import Transfers
+from svtoolkit.reversible.recipes import Kept
 
 
 class Flight:

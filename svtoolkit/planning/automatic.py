@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from svtoolkit.config import CheckpointConfig, MemoryStrategyConfig, RecomputeNormConfig, TrainConfig
+from svtoolkit.config import CheckpointConfig, MemoryStrategyConfig, PlannedConfig, RecomputeNormConfig, TrainConfig
 from svtoolkit.planning.cards import Card
 from svtoolkit.planning.memory_prediction import UnpredictableError
 from svtoolkit.planning.micro_batch import step_of
@@ -16,6 +16,7 @@ CHOSEN_FROM: tuple[MemoryStrategyConfig, ...] = (
     MemoryStrategyConfig("reversible"),
     RecomputeNormConfig("recompute_norm"),
     RecomputeNormConfig("recompute_norm", expansions=True),
+    PlannedConfig("planned", times=1.2),
     CheckpointConfig("checkpoint", segments="blocks"),
     CheckpointConfig("checkpoint", segments="sqrt"),
 )

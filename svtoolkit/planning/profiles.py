@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -14,12 +15,13 @@ from svtoolkit.config import (
     MemoryPredictionConfig,
     MemoryStrategyConfig,
     OptimConfig,
+    PlannedConfig,
     RecomputeNormConfig,
     SGDConfig,
 )
 from svtoolkit.errors import UserError
 from svtoolkit.memory.registry import STRATEGIES
-from svtoolkit.planning.step_profile import StepProfile, UpdateProfile, profiler_of
+from svtoolkit.planning.step_profile import Profiler, StepProfile, UpdateProfile, profiler_of
 from svtoolkit.planning.stored_predictions import path_of, recall, remember
 from svtoolkit.system.processes import count_cores, map_unordered
 
@@ -28,6 +30,7 @@ NOT_PLANNED = {"offload"}
 
 VARIANTS: dict[str, list[MemoryStrategyConfig]] = {
     "checkpoint": [CheckpointConfig("checkpoint", segments=segments) for segments in ("blocks", "sqrt", "recursive")],
+    "planned": [PlannedConfig("planned", times=1.2)],
     "recompute_norm": [RecomputeNormConfig("recompute_norm", expansions=expansions) for expansions in (False, True)],
 }
 """Strategy -> its settings that are tried; of others those it begins with."""
@@ -131,19 +134,33 @@ def _profile(part: _Part) -> dict[str, Any]:
     """Profiles in plain data, by name."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
+    planner = logging.getLogger("svtoolkit.memory.strategies.planned")
+    level = planner.level
+    planner.setLevel(logging.WARNING)  # what it says of its plan is said of the run that takes it
     found: dict[str, Any] = {}
     try:
         with profiler_of(part.question) as profiler:
             for optim in part.optims:
                 found[_name("update", optim)] = asdict(profiler.profile_update(optim))
             for name, (memory, bits) in part.steps.items():
-                try:
-                    found[name] = asdict(profiler.profile_step(memory, "fp32" if bits == "fp32" else "bf16"))
-                except UserError:  # the network cannot be under it
-                    found[name] = None
+                if not isinstance(memory, PlannedConfig):
+                    found[name] = _profile_step(profiler, memory, bits)
+        for name, (memory, bits) in part.steps.items():
+            if isinstance(memory, PlannedConfig):  # which copies the network: it must not have run before
+                with profiler_of(part.question) as profiler:
+                    found[name] = _profile_step(profiler, memory, bits)
     finally:
         torch.set_num_threads(threads)
+        planner.setLevel(level)
     return found
+
+
+def _profile_step(profiler: Profiler, memory: MemoryStrategyConfig, bits: str) -> dict[str, Any] | None:
+    """In plain data; None: the network cannot be under it."""
+    try:
+        return asdict(profiler.profile_step(memory, "fp32" if bits == "fp32" else "bf16"))
+    except UserError:
+        return None
 
 
 def _key(settings: Any) -> str:

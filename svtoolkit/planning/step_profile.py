@@ -29,7 +29,7 @@ from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.memory.measurement import StepRecord, record_step
 from svtoolkit.memory.step_report import ACTIVATIONS, BACKWARD, FORWARD, GRADIENTS, INPUT, TRANSIENTS
 from svtoolkit.optim import OPTIMIZERS, build_optimizer
-from svtoolkit.planning.assembly import build_trainable
+from svtoolkit.planning.assembly import build_trainable, for_crops
 from svtoolkit.planning.memory_prediction import UnpredictableError, fake_world
 from svtoolkit.planning.operations import Work, WorkLog
 
@@ -174,12 +174,13 @@ class Profiler:
         Raises:
             UserError: the network cannot be under it.
         """
-        strategy = apply_strategy(self.network, **asdict(memory))
         question = self.question
-        features = torch.randn(self.batch, question.frames, question.num_bins)
-        labels = torch.zeros(self.batch, dtype=torch.int64)
         # 16-bit types take the same room, and a scaled loss a few numbers: bf16 stands for both.
         half = "fp32" if precision == "fp32" else "bf16"
+        for_these = for_crops(memory, question.frames, question.num_bins, half)
+        strategy = apply_strategy(self.network, **asdict(for_these))
+        features = torch.randn(self.batch, question.frames, question.num_bins)
+        labels = torch.zeros(self.batch, dtype=torch.int64)
 
         def forward() -> Tensor:
             with autocast(CPU, half):

@@ -9,77 +9,89 @@ import torch
 from torch import Tensor, nn
 
 from svtoolkit.reversible.manual_layers import has_hooks
-from svtoolkit.reversible.plans import Planner
-from svtoolkit.reversible.segments import needs_gradient, run_plan
-from svtoolkit.reversible.stash import Stash
+from svtoolkit.reversible.plans import Part, Plan, Planner, check_plan, one_by_one, positions
+from svtoolkit.reversible.segments import needs_gradient, run_parts
 
 
 class Chain(nn.Sequential):
     """Modules one after the other, trained with stored activations or by recomputation.
 
     Attributes:
-        planner: which modules are recomputed together, by their number; None: none, autograd stores what it needs.
-        stash: how what comes into modules that are recomputed one by one is kept; None: as it is.
+        planner: what becomes of the activations of so many modules; None: autograd stores what it needs.
     """
 
     planner: Planner | None = None
-    stash: Stash | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """As ``nn.Sequential``."""
-        return super().forward(x) if self.planner is None else _run(list(self), x, self.planner, self.stash)
+        return super().forward(x) if self.planner is None else _run(list(self), self.planner, x)
 
     def values(self, x: Tensor) -> list[Tensor]:
-        """What each module makes of what the one before it made: for networks that use more than the last."""
-        found: list[Tensor] = []
-        for module in self:
-            before = found[-1] if found else x
-            found.append(module(before) if self.planner is None else _run([module], before, self.planner, self.stash))
-        return found
+        """What each module makes of what the one before it made: for networks that use more than the last.
+
+        Of a plan, modules of a segment are recomputed one by one.
+        """
+        modules, found = list(self), [x]
+        if self.planner is None:
+            for module in modules:
+                found.append(module(found[-1]))
+        else:
+            for part in one_by_one(_planned(self.planner, len(modules))):
+                found.append(_run_parts(modules, (part,), found[-1]))
+        return found[1:]
 
 
 def run_in_chain(modules: Iterable[nn.Module], x: Tensor) -> Tensor:
-    """Modules one after the other; neighbouring chains with the same plan are run as one.
+    """Modules one after the other; neighbouring chains with the same planner are run as one.
 
     Between two steps of autograd the engine holds the gradient that it hands over; inside one it need not. A chain with
     hooks on it (those of sharded training are) is called as the module that it is.
     """
     pending: list[nn.Module] = []
-    way: tuple[Planner, Stash | None] | None = None
+    planner: Planner | None = None
     for module in modules:
-        joined = _way(module)
-        if way is not None and joined != way:
-            x, pending = _run(pending, x, *way), []
-        way = joined
+        joined = _planner(module)
+        if planner is not None and joined != planner:
+            x, pending = _run(pending, planner, x), []
+        planner = joined
         if isinstance(module, Chain) and joined is not None:
             pending.extend(module)
         else:
             x = module(x)
-    return _run(pending, x, *way) if pending and way is not None else x
+    return _run(pending, planner, x) if pending and planner is not None else x
 
 
-def _way(module: nn.Module) -> tuple[Planner, Stash | None] | None:
-    """How a chain is recomputed; None: it is not, or by itself."""
-    if not isinstance(module, Chain) or module.planner is None or has_hooks(module):
-        return None
-    return module.planner, module.stash
+def _planner(module: nn.Module) -> Planner | None:
+    """Of a chain that is recomputed; None: it is not, or by itself."""
+    return module.planner if isinstance(module, Chain) and not has_hooks(module) else None
 
 
-def _run(modules: list[nn.Module], x: Tensor, planner: Planner, stash: Stash | None) -> Tensor:
+def _planned(planner: Planner, count: int) -> Plan:
+    plan = planner(count)
+    check_plan(plan, count)
+    return plan
+
+
+def _run(modules: list[nn.Module], planner: Planner, x: Tensor) -> Tensor:
+    return _run_parts(modules, _planned(planner, len(modules)), x)
+
+
+def _run_parts(modules: list[nn.Module], parts: tuple[Part, ...], x: Tensor) -> Tensor:
     """Never compiled, not even in parts: backward evaluates once more as it stands, and must find the same numbers."""
     if "torch._dynamo" not in sys.modules:  # importing it takes seconds, and only who compiles needs it
-        return _run_as_it_stands(modules, x, planner, stash)
-    return torch.compiler.disable(_run_as_it_stands)(modules, x, planner, stash)
+        return _run_as_it_stands(modules, parts, x)
+    return torch.compiler.disable(_run_as_it_stands)(modules, parts, x)
 
 
-_run._torchdynamo_disable = True  # type: ignore[attr-defined]
+_run_parts._torchdynamo_disable = True  # type: ignore[attr-defined]
 
 
-def _run_as_it_stands(modules: list[nn.Module], x: Tensor, planner: Planner, stash: Stash | None) -> Tensor:
-    if needs_gradient(modules, x):
-        _refuse_sharded(modules)
-        return run_plan(modules, planner(len(modules)), x, stash)
-    for module in modules:
+def _run_as_it_stands(modules: list[nn.Module], parts: tuple[Part, ...], x: Tensor) -> Tensor:
+    own = [modules[position] for position in positions(*parts)]
+    if needs_gradient(own, x):
+        _refuse_sharded(own)
+        return run_parts(modules, parts, x)
+    for module in own:
         x = module(x)
     return x
 

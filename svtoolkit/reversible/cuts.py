@@ -1,29 +1,24 @@
-"""Modules one after the other as one step of autograd, which keeps the cuts between them and recomputes all else."""
+"""Parts of a plan as one step of autograd, which keeps the cuts between them and recomputes all else."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from svtoolkit.reversible.coupling import Record, ReversibleSequence, layout_of, refuse_in_place, split_streams
-from svtoolkit.reversible.manual_backward import recompute_backward
-from svtoolkit.reversible.recomputation import AutocastState, ModuleState, ParameterGradients, RandomState
-from svtoolkit.reversible.stash import Stash
+from svtoolkit.reversible.plans import Part, positions
+from svtoolkit.reversible.recomputation import AutocastState, ModuleState, ParameterGradients, untracked_statistics
+from svtoolkit.reversible.tape import Input, Kept, Run, record, unwind
 
 
-def recompute_each(modules: list[nn.Module], x: Tensor, stash: Stash | None = None) -> Tensor:
-    """``modules`` on ``x``, which or whose weights need a gradient; each is recomputed by itself.
-
-    What comes into an ordinary module is kept, by the stash where there is one, and the result of a reversible sequence
-    as it is.
-    """
-    state = ModuleState(modules)
+def recompute(modules: list[nn.Module], parts: tuple[Part, ...], x: Tensor) -> Tensor:
+    """``parts``, which are recomputed, on ``x``; it or their weights need a gradient."""
+    state = ModuleState(modules[position] for position in positions(*parts))
     parameters = [parameter for parameter in state.parameters if parameter.requires_grad]
-    return _Recomputed.apply(modules, stash, state, x, *parameters)
+    return _Recomputed.apply(modules, parts, state, x, *parameters)
 
 
 class _Recomputed(torch.autograd.Function):
@@ -33,36 +28,23 @@ class _Recomputed(torch.autograd.Function):
     def forward(
         ctx: Any,
         modules: list[nn.Module],
-        stash: Stash | None,
+        parts: tuple[Part, ...],
         state: ModuleState,
         x: Tensor,
         *parameters: nn.Parameter,
     ) -> Tensor:
-        ctx.modules, ctx.stash, ctx.state, ctx.parameters = modules, stash, state, parameters
+        ctx.modules, ctx.state, ctx.parameters = modules, state, parameters
         ctx.autocast = AutocastState.capture(x.device)
-        cuts: list[Any] = []
-        records: list[Record | RandomState | None] = []
-        value: Tensor = x
+        run = Run(modules, ParameterGradients(parameters))
         with ctx.autocast.restored():
-            for module in modules:
-                # What comes in is kept for an ordinary module, and as the result of a reversible one before it.
-                before = value
-                value, record = _evaluate(module, before)
-                is_result = bool(records) and isinstance(records[-1], Record)
-                if is_result or isinstance(record, Record):
-                    cuts.append(before.detach() if is_result else None)
-                else:
-                    cuts.append(before.detach() if stash is None else stash.pack(before.detach()))
-                records.append(record)
-                del before
-        cuts.append(value.detach() if isinstance(records[-1], Record) else None)
-        # The caller holds the input and output too: save the (small) input through autograd, and drop ours of the
-        # output as soon as possible.
-        is_input = isinstance(cuts[0], Tensor)
-        ctx.save_for_backward(x if is_input else None)
-        if is_input:
-            cuts[0] = None
-        ctx.cuts, ctx.records, ctx.versions = cuts, records, _versions(cuts)
+            kept, value = record(run, parts, x, needs_input=ctx.needs_input_grad[3], whole=True)
+        # The caller holds the input too: save it through autograd.
+        first = kept[0]
+        ctx.keeps_input = isinstance(first, Input) and first.part is parts[0] and isinstance(first.tensor, Tensor)
+        ctx.save_for_backward(x if ctx.keeps_input else None)
+        if ctx.keeps_input:
+            first.tensor = None
+        ctx.kept, ctx.versions = kept, _versions(kept)
         return value
 
     @staticmethod
@@ -73,70 +55,33 @@ class _Recomputed(torch.autograd.Function):
 
     @staticmethod
     def _gradients(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        if ctx.cuts is None:
+        if ctx.kept is None:
             raise RuntimeError(
                 "a recomputed chain was to be differentiated a second time after its cuts were freed; "
                 "ask for retain_graph=True the first time"
             )
-        cuts = list(ctx.cuts)
-        if not _graph_is_kept():
-            ctx.cuts = None
-        if _versions(cuts) != ctx.versions:
+        kept = ctx.kept
+        if _graph_is_kept():
+            kept = [copy.copy(each) for each in kept]
+        else:
+            ctx.kept = None
+        if _versions(kept) != ctx.versions:
             raise RuntimeError(
                 "the result of a recomputed chain was modified in place before its gradient was computed; "
                 "modify a clone of it"
             )
         ctx.state.check()
-        (x,) = ctx.saved_tensors
-        if x is not None:
-            cuts[0] = x
-        del x
+        if ctx.keeps_input:
+            (kept[0].tensor,) = ctx.saved_tensors
         gradients = ParameterGradients(ctx.parameters)
-        needs_input = ctx.needs_input_grad[3]
-        first = 0 if needs_input else _first_that_learns(ctx.modules, gradients)
-        grad_output: Tensor | None = upstream.clone()  # the engine's own must not be overwritten
-        with ctx.autocast.restored():
-            for position in reversed(range(first, len(ctx.modules))):
-                module, record = ctx.modules[position], ctx.records[position]
-                assert grad_output is not None
-                if isinstance(record, Record):
-                    layout = layout_of(cuts[position + 1])
-                    y = split_streams(cuts[position + 1], record.stream_dtype)
-                    cuts[position + 1] = None
-                    streams = split_streams(grad_output, record.stream_dtype, layout)
-                    grad_output = None
-                    module.invert_(y, streams, record, gradients)
-                    del y
-                    grad_output = torch.cat(streams, dim=1).to(record.input_dtype)
-                    del streams
-                    continue
-                cuts[position + 1] = None
-                if ctx.stash is not None and not isinstance(cuts[position], Tensor):
-                    cuts[position] = ctx.stash.unpack(cuts[position])
-                with nullcontext() if record is None else record.restored():
-                    grad_output = recompute_backward(
-                        module, cuts[position], grad_output, gradients, needs_input=needs_input or position > first
-                    )
-        return None, None, None, grad_output if needs_input else None, *gradients.in_order()
+        with untracked_statistics(ctx.state.modules), ctx.autocast.restored():
+            # the engine's own gradient must not be overwritten
+            dx = unwind(Run(ctx.modules, gradients), kept, [upstream.clone()])
+        return None, None, None, dx if ctx.needs_input_grad[3] else None, *gradients.in_order()
 
 
-def _evaluate(module: nn.Module, x: Tensor) -> tuple[Tensor, Record | RandomState | None]:
-    if isinstance(module, ReversibleSequence) and module.is_invertible():
-        return module.run(x)
-    state, version = RandomState(x.device), x._version
-    value = module(x)
-    refuse_in_place(module, x, version)
-    return value, state if state.is_consumed() else None
-
-
-def _versions(cuts: Iterable[Any]) -> list[int | None]:
-    return [cut._version if isinstance(cut, Tensor) else None for cut in cuts]
-
-
-def _first_that_learns(modules: Iterable[nn.Module], gradients: ParameterGradients) -> int:
-    """Position of the first module with a parameter that needs a gradient: there backward may end."""
-    learns = [any(gradients.wants(parameter) for parameter in module.parameters()) for module in modules]
-    return learns.index(True)
+def _versions(kept: Iterable[Kept]) -> list[int | None]:
+    return [each.tensor._version if isinstance(each.tensor, Tensor) else None for each in kept]
 
 
 def differentiable_once(gradients: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:

@@ -35,6 +35,29 @@ class ManualBackward(Protocol):
         ...
 
 
+@runtime_checkable
+class GroupedBackward(Protocol):
+    """A module that computes its own gradient from its input, one group of channels after the other."""
+
+    def is_as_built(self) -> bool:
+        """Whether nothing was hooked or replaced; else autograd differentiates it."""
+        ...
+
+    def backward_in_groups(self, x: Tensor, grad_output: Tensor, request: Request) -> Tensor | None:
+        """As the function ``recompute_backward``, without ``value_hook``; equal up to rounding."""
+        ...
+
+
+def is_manual(module: nn.Module) -> bool:
+    """Whether a module computes its gradient itself."""
+    return isinstance(module, ManualBackward) and module.is_as_built()
+
+
+def can_group(module: nn.Module) -> bool:
+    """Whether a module's gradient can be computed in groups of channels."""
+    return isinstance(module, GroupedBackward) and module.is_as_built()
+
+
 def recompute_backward(
     module: nn.Module,
     x: Tensor,
@@ -59,7 +82,8 @@ def recompute_backward(
     Returns:
         gradient for ``x``, of its type; None where it is not wanted.
     """
-    if isinstance(module, ManualBackward) and module.is_as_built():
+    if is_manual(module):
+        assert isinstance(module, ManualBackward)
         with torch.no_grad():
             return module.recompute_backward(x, grad_output, Request(gradients, value_hook, needs_input))
     with torch.enable_grad(), untracked_statistics(module):

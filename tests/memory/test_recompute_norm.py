@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from svtoolkit.memory import apply_strategy
 from svtoolkit.memory.ledger import MemoryLedger
-from svtoolkit.memory.recipes import recomputed_norms
 from svtoolkit.models import build_model
 from svtoolkit.models.blocks import BasicBlock, Bottleneck
 from svtoolkit.models.df_resnet import build_df_resnet
+from svtoolkit.reversible.recipes import recomputed_norms
 
 torch.set_num_threads(1)
 

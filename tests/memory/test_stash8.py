@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from itertools import accumulate
 
 import pytest
@@ -76,7 +77,7 @@ def test_an_overflow_is_not_hidden(bad):
 
 def stashed_by_hand(chain: Chain, x: Tensor) -> Step:
     """Gradients of blocks at rounded inputs, one block after the other, from an exact forward pass."""
-    chain.planner = chain.stash = None
+    chain.planner = None
     inputs = [x]
     for block in chain[:-1]:
         inputs.append(copy.deepcopy(block)(inputs[-1]).detach())
@@ -160,10 +161,9 @@ def test_frozen_blocks_at_the_beginning():
 def test_memory_of_64_blocks():
     """A quarter of the inputs that memory=checkpoint keeps, beside scales and what a block needs."""
     chain, frames = Chain(*(BasicBlock(4, 4) for _ in range(64))), random_map(4, 4, 16, 40)
-    chain.planner = by_block
     peaks = []
     for stash in (None, EightBits()):
-        chain.stash = stash
+        chain.planner = partial(by_block, stash=stash)
         with MemoryLedger() as ledger:
             chain(frames).sum().backward()
         chain.zero_grad()
@@ -179,7 +179,7 @@ def test_stages_are_one_run_and_another_strategy_ends_it():
     apply_strategy(network, "stash8")
     copied = copy.deepcopy(network)
     apply_strategy(network, "checkpoint", segments="blocks")
-    assert not any(module.stash for module in network.modules() if isinstance(module, Chain))
+    assert {module.planner for module in network.modules() if isinstance(module, Chain)} == {by_block}
     assert runs_of(copied, frames) == runs_of(network, frames) == 1
     assert relative_error(one_step(network, frames, "checkpoint"), one_step(network, frames, "store")) < 1e-5
 

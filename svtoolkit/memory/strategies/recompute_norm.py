@@ -7,8 +7,8 @@ from functools import partial
 from torch import nn
 
 from svtoolkit.memory.forward_context import set_forward_context
-from svtoolkit.memory.recipes import recomputed_norms
 from svtoolkit.memory.strategies.store import store
+from svtoolkit.reversible.recipes import recomputed_norms
 
 
 def recompute_norm(network: nn.Module, *, expansions: bool) -> None:

@@ -14,10 +14,12 @@ nearest value, so a gradient is the same whenever it is asked for; docs/memory.m
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import nn
 
 from svtoolkit.memory.strategies.checkpoint import checkpoint
-from svtoolkit.reversible import Chain, EightBits
+from svtoolkit.reversible import Chain, EightBits, by_block
 
 
 def stash8(network: nn.Module) -> None:
@@ -27,6 +29,7 @@ def stash8(network: nn.Module) -> None:
         UserError: no blocks, or a reversible network.
     """
     checkpoint(network, segments="blocks", name="stash8")
+    planner = partial(by_block, stash=EightBits())
     for module in network.modules():
         if isinstance(module, Chain):
-            module.stash = EightBits()
+            module.planner = planner

@@ -13,4 +13,4 @@ def store(network: nn.Module) -> None:
     for module in network.modules():
         set_forward_context(module, None)
         if isinstance(module, Chain):
-            module.planner = module.stash = None
+            module.planner = None

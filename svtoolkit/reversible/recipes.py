@@ -198,14 +198,14 @@ def _key(tensor: Tensor) -> tuple[Any, ...]:
 
 
 @contextmanager
-def recomputed_norms(*, expansions: bool = False) -> Iterator[None]:
+def recomputed_norms(*, expansions: bool = False) -> Iterator[Recipes | None]:
     """Context for the forward pass of a network, whose backward pass then computes norms and what follows again."""
     if not torch.is_grad_enabled():
-        yield
+        yield None
         return
     recipes = Recipes(expansions=expansions)
     try:
         with torch.autograd.graph.saved_tensors_hooks(recipes.pack, Slot.value), recipes:
-            yield
+            yield recipes
     finally:
         recipes.forget()
