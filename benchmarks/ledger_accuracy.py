@@ -1,6 +1,7 @@
 """How far predicted memory and time are from real steps on the CPU.
 
     python -m benchmarks.ledger_accuracy --output benchmarks/results/ledger_accuracy.json
+    python -m benchmarks.ledger_accuracy --output benchmarks/results/ledger_accuracy_time.json --time-only
 
 Memory: of each network, strategy and precision one step on fake tensors is profiled, from which `svt plan` predicts
 every batch. Beside it stand real steps on several batches, whose live storage is counted operation by operation, once
@@ -177,7 +178,7 @@ def strategy_words(memory: MemoryStrategyConfig) -> str:
     )
 
 
-def measure_network(name: str, rounds: int) -> Iterator[Point | Timing]:
+def measure_network(name: str, rounds: int, *, time_only: bool = False) -> Iterator[Point | Timing]:
     question = MemoryPredictionConfig(
         frames=FRAMES, num_bins=BINS, num_classes=CLASSES, device="cpu", model=NETWORKS[name], optim=SGDConfig()
     )
@@ -185,14 +186,14 @@ def measure_network(name: str, rounds: int) -> Iterator[Point | Timing]:
     profiles: list[tuple[MemoryStrategyConfig, str, StepProfile]] = []
     with profiler_of(question) as profiler:
         for memory in strategies_tried():
-            for precision in ("fp32", "bf16"):
+            for precision in ("fp32",) if time_only else ("fp32", "bf16"):
                 try:
                     profiles.append((memory, precision, profiler.profile_step(memory, precision)))
                 except UserError:
                     continue
     for memory, precision, found in profiles:
         apply_strategy(real.network, **asdict(memory))
-        for batch in BATCHES:
+        for batch in () if time_only else BATCHES:
             for accumulates, measured in zip((False, True), real.measure(batch, precision), strict=True):
                 predicted = round(found.peak_bytes(batch, accumulates=accumulates))
                 follows = name in PROFILED and batch == max(BATCHES) and not accumulates
@@ -253,7 +254,7 @@ def summarise_all(points: Sequence[Point], timings: Sequence[Timing]) -> dict[st
     ]
     correlation = rank_correlation([t.predicted for t in timings], [t.measured for t in timings])
     return {
-        "memory": summarise(points),
+        "memory": summarise(points) if points else None,
         "memory_with_workspace_against_allocator": summarise(followed) if followed else None,
         "time": {
             "pairs": len(timings),
@@ -267,13 +268,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words, parser = open_command(__doc__, arguments)
     parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=list(NETWORKS))
     parser.add_argument("--rounds", type=int, default=1, help="steps of every strategy that are timed")
+    parser.add_argument("--time-only", action="store_true", help="leave memory out")
     options = parser.parse_args(words)
     torch.set_num_threads(1)
     torch.manual_seed(0)
     load = load_average()
     found: list[Point | Timing] = []
     for name in options.networks:
-        found += measure_network(name, options.rounds)
+        found += measure_network(name, options.rounds, time_only=options.time_only)
         points = [each for each in found if isinstance(each, Point)]
         timings = [each for each in found if isinstance(each, Timing)]
         summary = summarise_all(points, timings)

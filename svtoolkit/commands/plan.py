@@ -11,7 +11,9 @@ from svtoolkit.composition.train_words import words_of_run, words_of_step
 from svtoolkit.config import MemoryPredictionConfig, OptimConfig, PlanConfig
 from svtoolkit.errors import UserError
 from svtoolkit.planning.cards import GIB, Card, card_here, find_card
+from svtoolkit.planning.network_plans import FittingNetwork, fitting_networks
 from svtoolkit.planning.profiles import strategies_tried
+from svtoolkit.planning.published_eers import SOURCE
 from svtoolkit.planning.training_plan import Plan, Way, plan_training
 from svtoolkit.system.progress import show_progress
 
@@ -32,11 +34,59 @@ def run(config: PlanConfig, command_line: str) -> int:
     """
     _check(config)
     card = card_here(config.gib) if config.gpu is None else find_card(config.gpu, config.gib)
+    if config.model.name == ALL:
+        networks = fitting_networks(config, card)
+        print(_all_as_json(card, networks) if config.format == "json" else _all_as_table(card, networks))
+        return 0
     plan = _plan(config, card)
     if not plan.ways:
         raise UserError(_what_would(config, plan))
     print(_as_json(config, plan) if config.format == "json" else _as_table(config, plan))
     return 0
+
+
+def _all_as_table(card: Card, networks: list[FittingNetwork]) -> str:
+    width = max(len(each.name) for each in networks)
+    row = f"{{:<{width}}}  {{:>6}}  {{:<10}}  {{:>11}}  {{:>8}}  {{:>9}}".format
+    lines = [
+        row(
+            each.name,
+            each.layers or "-",
+            each.strategy,
+            each.micro_batch or "-",
+            f"{each.peak_bytes / GIB:.2f}",
+            "-" if each.eer is None else f"{each.eer:.2f}",
+        )
+        for each in networks
+    ]
+    return "\n".join(
+        [
+            row("network", "layers", "strategy", "micro-batch", "peak/GiB", "Vox1-O/%"),
+            *lines,
+            "",
+            *_highlights(card, networks),
+            "micro-batch: in fp32 with SGD, activations stored or, in reversible networks, recomputed; -: not one crop "
+            f"fits so. `svt plan model=resnet34` has all ways of a network. Error rates: {SOURCE}",
+        ]
+    )
+
+
+def _highlights(card: Card, networks: list[FittingNetwork]) -> list[str]:
+    fitting = [each for each in networks if each.micro_batch]
+    deep = [each for each in fitting if each.layers]
+    published = [each for each in fitting if each.eer is not None]
+    found = []
+    if deep:
+        deepest = max(deep, key=lambda each: each.layers or 0)
+        found.append(f"the deepest that fits {card.title}: {deepest.name}, {deepest.layers} layers")
+    if published:
+        best = min(published, key=lambda each: each.eer or 0.0)
+        found.append(f"the strongest published that fits: {best.name}, EER {best.eer:.2f} % on Vox1-O")
+    return found or [f"no network fits {card.title} so"]
+
+
+def _all_as_json(card: Card, networks: list[FittingNetwork]) -> str:
+    return json.dumps({"gpu": card.title, "gib": card.gib, "networks": [asdict(each) for each in networks]}, indent=2)
 
 
 def _check(config: PlanConfig) -> None:
