@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from svtoolkit.composition.groups import GROUPS, by_number, default_option, group_classes, is_import_path
+from svtoolkit.composition.groups import GROUPS, Option, by_number, default_option, group_classes, is_import_path
 from svtoolkit.composition.keys import did_you_mean, key_types, takes_paths
+from svtoolkit.config import ModelConfig
 from svtoolkit.errors import UserError
 from svtoolkit.system.plain_data import check_yaml
 from svtoolkit.system.regular_file import is_regular
@@ -16,6 +17,10 @@ from svtoolkit.system.regular_file import is_regular
 EXPERIMENT = "experiment"
 WITH_EXPERIMENTS = "train"
 """The command whose settings an experiment can change."""
+
+
+OF_ONE_COMMAND = {"plan": {"model": {"all": Option(ModelConfig("all"), "every network, from stored figures")}}}
+"""Command -> group -> options that it alone has."""
 
 
 @dataclass
@@ -69,10 +74,12 @@ class Catalogue:
             if not Path(config_dir).is_dir():
                 raise UserError(f"{config_dir}: there is no such folder; expected that of --config-dir")
             folders.append(Path(config_dir))
+        self.own = OF_ONE_COMMAND.get(command, {})
         groups = [*self.classes, *([EXPERIMENT] if command == WITH_EXPERIMENTS else [])]
         self.files = {group: dict(_yaml_files(folders, group)) for group in groups}
         self.options = {
-            group: sorted({*GROUPS.get(group, {}), *self.files[group]}, key=by_number) for group in sorted(groups)
+            group: sorted({*GROUPS.get(group, {}), *self.files[group], *self.own.get(group, {})}, key=by_number)
+            for group in sorted(groups)
         }
 
     def key_types(self) -> dict[str, str]:
@@ -102,6 +109,8 @@ class Catalogue:
         Raises:
             UserError: its file is no preset of that group.
         """
+        if option in self.own.get(group, {}):
+            return Chosen(self.own[group][option].settings, Layer())
         if option not in self.files[group]:
             return Chosen(GROUPS[group][option].settings, Layer())
         file = self.files[group][option]

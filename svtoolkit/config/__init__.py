@@ -14,6 +14,7 @@ from svtoolkit.config.commands import (
     CopyConfig,
     MemoryPredictionConfig,
     ModelsConfig,
+    PlanConfig,
     PublishConfig,
     RecipeConfig,
 )
@@ -27,7 +28,13 @@ from svtoolkit.config.data import (
 )
 from svtoolkit.config.loggers import MLflowConfig, WandbConfig
 from svtoolkit.config.losses import LossConfig, SphereFace2Config, SubcenterLossConfig, TopKLossConfig
-from svtoolkit.config.memory import CheckpointConfig, MemoryStrategyConfig, OffloadConfig, RecomputeNormConfig
+from svtoolkit.config.memory import (
+    CheckpointConfig,
+    MemoryStrategyConfig,
+    OffloadConfig,
+    PlannedConfig,
+    RecomputeNormConfig,
+)
 from svtoolkit.config.networks import (
     EmbeddingLayersConfig,
     ERes2NetV2Config,

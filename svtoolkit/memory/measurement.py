@@ -30,7 +30,30 @@ from svtoolkit.memory.step_report import (
 )
 
 
-def measure_step(
+@dataclass(frozen=True)
+class StepRecord:
+    """All that happened to storage in a step.
+
+    Attributes:
+        before: number of a storage -> bytes, of all that is there when the step begins.
+        changes: phase -> what happens in it, in order.
+        kinds: number of a storage -> what it is for; what is missing is transient.
+        allocator: of a step on CUDA, else None.
+    """
+
+    before: Mapping[int, int]
+    changes: Mapping[str, Sequence[Change]]
+    kinds: Mapping[int, str]
+    allocator: AllocatorPeak | None
+
+
+def measure_step(modules: Sequence[nn.Module], forward: Callable[[], Tensor], **settings: Any) -> MemoryReport:
+    """Run training steps and count the memory of the last one; arguments are those of ``record_step``."""
+    record = record_step(modules, forward, **settings)
+    return report_step(record.before, record.changes, record.kinds, record.allocator)
+
+
+def record_step(
     modules: Sequence[nn.Module],
     forward: Callable[[], Tensor],
     *,
@@ -41,8 +64,9 @@ def measure_step(
     known_update: KnownUpdate | None = None,
     warm_up: int = 1,
     progress: Callable[[str], object] = lambda phase: None,
-) -> MemoryReport:
-    """Run training steps and count the memory of the last one.
+    ledger: MemoryLedger | None = None,
+) -> StepRecord:
+    """Run training steps and follow every storage through the last one.
 
     Under FakeTensorMode (where modules, optimizer and inputs have to be made) nothing is computed, and the result is
     that of the same step on real tensors. On CUDA the peak of the allocator is read beside it.
@@ -57,13 +81,14 @@ def measure_step(
         known_update: of the same modules and optimizer; an update that is known already is not run again.
         warm_up: steps before the one that counts, after which there is optimizer state.
         progress: called with the phase that begins, once for each phase of each step.
+        ledger: that counts; None: one of its own.
     """
     device = next(parameter.device for module in modules for parameter in module.parameters())
     repeats = known_update is not None and known_update.is_filled
     if update is None and optimizer is not None:
         update = optimizer.step
     step = _Step(modules, forward, (lambda: None) if repeats or update is None else update, progress)
-    with MemoryLedger(device.type) as ledger:
+    with ledger or MemoryLedger(device.type) as ledger:
         labels = _Labels(ledger, modules, {INPUT: inputs, BUCKETS: buckets}, optimizer)
         labels.note()
         for _ in range(warm_up):
@@ -89,7 +114,7 @@ def measure_step(
     elif known_update is not None:
         changes[OPTIMIZER], known = known_update.repeated()
         kinds |= known
-    return report_step(before, changes, kinds, allocator)
+    return StepRecord(before, changes, kinds, allocator)
 
 
 class KnownUpdate:

@@ -1,4 +1,4 @@
-"""Predictions of memory that were made before, in the user's cache folder: the same question is answered at once.
+"""Predictions that were made before, in the user's cache folder: the same question is answered at once.
 
 The folder is ~/.cache/svtoolkit, or SVT_CACHE; it may be deleted at any time.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -32,7 +32,9 @@ NOT_ASKED = ("budget_gib", "format")
 """Settings of `svt memory` that decide what is shown, not what is predicted."""
 
 MOST_STORED = 500
-"""Predictions, of some 20 kB; the oldest are deleted."""
+"""Predictions of a kind, of some 20 kB; the oldest are deleted."""
+
+Answer = TypeVar("Answer")
 
 
 def predict_or_recall(
@@ -43,36 +45,63 @@ def predict_or_recall(
     What is measured on a GPU is always measured, and networks of other packages are always predicted: their code may
     have changed.
     """
-    if config.device.startswith("cuda") or config.model.name not in NETWORKS.rows:
-        return predict_memory(config, progress)
-    asked = {key: value for key, value in asdict(config).items() if key not in NOT_ASKED}
-    return _recall("memory", asked, lambda: predict_memory(config, progress), _read)
+    path = None if config.device.startswith("cuda") else path_of("memory", config)
+    found = recall(path, _read)
+    if found is None:
+        found = predict_memory(config, progress)
+        remember(path, asdict(found))
+    return found
 
 
 def predict_or_recall_pass(description: ModelDescription, precision: str) -> PassMemory:
     """As ``predict_pass``, in the same way."""
-    if description.model.get("name") not in NETWORKS.rows:
-        return predict_pass(description, precision)
-    asked = {"model": description.model, "features": asdict(description.features), "precision": precision}
-    return _recall("pass", asked, lambda: predict_pass(description, precision), lambda found: PassMemory(**found))
+    asked = [description.model, asdict(description.features), precision]
+    path = _path("pass", description.model.get("name"), asked)
+    found = recall(path, lambda stored: PassMemory(**stored))
+    if found is None:
+        found = predict_pass(description, precision)
+        remember(path, asdict(found))
+    return found
 
 
-def _recall(
-    kind: str, asked: Mapping[str, object], make: Callable[[], Prediction], read: Callable[[dict[str, Any]], Prediction]
-) -> Prediction:
-    """What is stored as the answer to a question, or is made, and stored."""
-    digest = hashlib.sha256(json.dumps([asked, torch.__version__, _digest_of_code()], sort_keys=True).encode())
+def path_of(kind: str, config: MemoryPredictionConfig, *further: Any) -> Path | None:
+    """Where the answer to a question is kept; None: nowhere.
+
+    Args:
+        kind: of answer: a folder.
+        config: the question.
+        further: what else is asked, in plain data.
+    """
+    asked = {key: value for key, value in asdict(config).items() if key not in NOT_ASKED}
+    return _path(kind, config.model.name, [asked, *further])
+
+
+def _path(kind: str, network: str | None, asked: list[Any]) -> Path | None:
+    if network not in NETWORKS.rows:
+        return None
+    text = json.dumps([*asked, torch.__version__, _digest_of_code()], sort_keys=True)
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    path = Path(os.environ.get("SVT_CACHE") or home / "svtoolkit") / kind / f"{digest.hexdigest()[:32]}.json"
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        return read(json.loads(path.read_text(encoding="utf-8")))
-    prediction = make()
+    folder = Path(os.environ.get("SVT_CACHE") or home / "svtoolkit")
+    return folder / kind / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+
+
+def recall(path: Path | None, read: Callable[[dict[str, Any]], Answer]) -> Answer | None:
+    """What was remembered there; None where there is nothing, or nothing that can be read."""
+    if path is not None:
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            return read(json.loads(path.read_text(encoding="utf-8")))
+    return None
+
+
+def remember(path: Path | None, answer: dict[str, Any]) -> None:
+    """Keep an answer; of those beside it the oldest are deleted."""
+    if path is None:
+        return
     with suppress(OSError):  # a home that cannot be written costs the time of a prediction
         with atomic_write(path) as stream:
-            json.dump(asdict(prediction), stream)
+            json.dump(answer, stream)
         for oldest in sorted(path.parent.glob("*.json"), key=lambda each: each.stat().st_mtime)[:-MOST_STORED]:
             oldest.unlink(missing_ok=True)
-    return prediction
 
 
 def _digest_of_code() -> str:
