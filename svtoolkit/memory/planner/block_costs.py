@@ -1,0 +1,248 @@
+"""What a block costs under every way, seen by the ledger while the executor of plans runs it on fake tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from svtoolkit.memory.ledger import MemoryLedger
+from svtoolkit.memory.planner.clock import Clock, Rates
+from svtoolkit.memory.planner.costs import Block, Option
+from svtoolkit.reversible import EightBits, ReversibleSequence, Stash
+from svtoolkit.reversible.manual_backward import can_group
+from svtoolkit.reversible.plans import Part, Way
+from svtoolkit.reversible.segments import run_parts
+
+STORED: tuple[Way, ...] = ("store", "norm", "expand")
+
+
+class Treatment(NamedTuple):
+    """A way to treat one block, as ``Option`` has it."""
+
+    way: Way
+    recomputed: bool = False
+    stash: Stash | None = None
+
+
+class Form(NamedTuple):
+    """Of a tensor."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @staticmethod
+    def of(tensor: Tensor) -> Form:
+        return Form(tuple(tensor.shape), tensor.dtype)
+
+    @property
+    def bytes(self) -> int:
+        """Of the tensor."""
+        return torch.empty(self.shape, dtype=self.dtype, device="meta").untyped_storage().nbytes()
+
+
+@dataclass
+class BlockCosts:
+    """Measures blocks, of those that are alike the first alone.
+
+    Args:
+        rates: of the device whose time is counted.
+        precision: type that autocast chooses; None: it is off.
+    """
+
+    rates: Rates
+    precision: torch.dtype | None = None
+    _known: dict[Any, Block] = field(default_factory=dict)
+
+    def of(self, block: nn.Module, form: Form) -> Block:
+        """Of a block whose input has this form; its parameters are fake, and so is what is made of them."""
+        key = (tuple(_identity(block)), form)
+        if key not in self._known:
+            self._known[key] = self._measure(block, form)
+        return self._known[key]
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Context of a forward pass."""
+        return nullcontext() if self.precision is None else torch.autocast("cpu", dtype=self.precision)
+
+    def _measure(self, block: nn.Module, form: Form) -> Block:
+        evaluation = _Probe(block, form, self)
+        result, seconds, forward = evaluation.evaluate()
+        options = []
+        for treatment in _treatments(block):
+            option = _Probe(block, form, self).option(treatment, result)
+            if not any(_is_no_worse(other, option) for other in options):
+                options.append(option)
+        gradients = sum(each.numel() * each.element_size() for each in block.parameters() if each.requires_grad)
+        return Block(tuple(options), result.bytes, seconds, forward, gradients)
+
+
+def _treatments(block: nn.Module) -> Iterator[Treatment]:
+    yield Treatment("store")
+    if isinstance(block, ReversibleSequence) and block.is_invertible():
+        yield Treatment("store", recomputed=True)
+        return
+    yield Treatment("norm")
+    yield Treatment("expand")
+    yield Treatment("store", recomputed=True)
+    yield Treatment("norm", recomputed=True)
+    yield Treatment("expand", recomputed=True)
+    if can_group(block):
+        yield Treatment("groups", recomputed=True)
+    yield Treatment("store", recomputed=True, stash=EightBits())
+    if can_group(block):
+        yield Treatment("expand", recomputed=True, stash=EightBits())
+
+
+def _is_no_worse(one: Option, other: Option) -> bool:
+    """Whether the second adds nothing to the first, which is as exact."""
+    if one.stash is not None or one.recomputed != other.recomputed or other.stash is not None:
+        return False
+    return all(
+        getattr(one, name) <= getattr(other, name)
+        for name in ("seconds", "kept", "forward", "backward", "backward_held", "holds_result")
+    )
+
+
+def _identity(module: nn.Module) -> Iterator[Any]:
+    """All that the costs of a module follow from, but for its input."""
+    for name, each in module.named_modules():
+        yield name, type(each), each.training
+        for key, value in vars(each).items():
+            if isinstance(value, (bool, int, float, str, tuple, torch.Size)) and key != "training":
+                yield key, value
+        for key, tensor in (*each.named_parameters(recurse=False), *each.named_buffers(recurse=False)):
+            yield key, tuple(tensor.shape), tensor.dtype, tensor.requires_grad
+
+
+class _Probe:
+    """One evaluation of a block under the ledger, and its gradient."""
+
+    def __init__(self, block: nn.Module, form: Form, costs: BlockCosts) -> None:
+        self.block, self.form, self.costs = block, form, costs
+        self.ledger = MemoryLedger()
+        self.clock = Clock(costs.rates)
+        for parameter in block.parameters():
+            parameter.grad = None
+        self.ledger.count([*block.parameters(), *block.buffers()])
+        self.before = self._live()
+
+    def _live(self) -> int:
+        return sum(self.ledger.live().values())
+
+    def _highest_since(self, begin: int) -> int:
+        """Beyond what was there before."""
+        totals = list(accumulate(change.difference for change in self.ledger.changes))
+        return max(totals[max(begin - 1, 0) :], default=0) - self.before
+
+    def evaluate(self) -> tuple[Form, float, int]:
+        """Form of the result, seconds and highest bytes beyond the input where nothing is recorded."""
+        with torch.no_grad(), self.ledger, self.costs.autocast():
+            x = torch.empty(self.form.shape, dtype=self.form.dtype)
+            begin = len(self.ledger.changes)
+            with self.clock:
+                result = self.block(x)
+            return Form.of(result), self.clock.seconds, self._highest_since(begin) - self.form.bytes
+
+    def option(self, treatment: Treatment, result: Form) -> Option:
+        """Of the block under a treatment."""
+        evaluation, gradient, found = self._step(treatment, result, holds_gradient=False)
+        size, given = self.form.bytes, result.bytes
+        base = size if found.holds_input else 0
+        if treatment.recomputed:  # autograd holds a gradient while the copy that it was given of it is used
+            backward, backward_held = found.backward - given, found.backward - 2 * given
+        else:
+            again = _Probe(self.block, self.form, self.costs)
+            backward = found.backward
+            backward_held = again._step(treatment, result, holds_gradient=True)[2].backward - given
+        is_skipped = treatment.recomputed and not found.holds_result
+        return Option(
+            treatment.way,
+            evaluation + gradient,
+            found.kept,
+            found.forward,
+            backward - base,
+            backward_held - base,
+            holds_input=found.holds_input or not treatment.recomputed,
+            holds_result=found.holds_result,
+            recomputed=treatment.recomputed,
+            stash=treatment.stash,
+            seconds_at_end=gradient if is_skipped else None,
+            forward_at_end=0 if is_skipped else None,
+        )
+
+    def _step(self, treatment: Treatment, result: Form, *, holds_gradient: bool) -> tuple[float, float, _Step]:
+        """Seconds of evaluation and gradient, and bytes."""
+        part = _part(treatment)
+        anchor = torch.empty(0, requires_grad=True)
+        with self.ledger:
+            x = _Given.apply(anchor, self.form)
+            assert isinstance(x, Tensor)
+            begin = len(self.ledger.changes)
+            with self.clock, self.costs.autocast():
+                y = run_parts([self.block], (part,), x)
+            forward = self._highest_since(begin) - self.form.bytes
+            seconds = self.clock.seconds
+            holder: list[Tensor] | None = [] if holds_gradient else None
+            end = _Taken.apply(y, result, holder)
+            with_all = self._live()
+            del x
+            without_input = self._live()
+            del y
+            left = self._live()
+            holds_input, holds_result = without_input == with_all, left == without_input
+            kept = left - self.before - holds_input * self.form.bytes - holds_result * result.bytes
+            begin = len(self.ledger.changes)
+            assert isinstance(end, Tensor)
+            with self.clock:
+                end.backward()
+            backward = self._highest_since(begin)
+        return seconds, self.clock.seconds - seconds, _Step(kept, forward, backward, holds_input, holds_result)
+
+
+class _Step(NamedTuple):
+    """Bytes; of backward beyond what was there before all."""
+
+    kept: int
+    forward: int
+    backward: int
+    holds_input: bool
+    holds_result: bool
+
+
+def _part(treatment: Treatment) -> Part:
+    option = Option(treatment.way, 0.0, 0, 0, 0, 0, recomputed=treatment.recomputed, stash=treatment.stash)
+    return option.part(0)
+
+
+class _Given(torch.autograd.Function):
+    """What comes into a block, from nowhere; its gradient ends here."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, form: Form) -> Tensor:
+        return torch.empty(form.shape, dtype=form.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        return None, None
+
+
+class _Taken(torch.autograd.Function):
+    """What a block makes, taken away; its gradient begins here."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, form: Form, holder: list[Tensor] | None) -> Tensor:
+        ctx.form, ctx.holder = form, holder
+        return torch.empty(())
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        gradient = torch.empty(ctx.form.shape, dtype=ctx.form.dtype)
+        if ctx.holder is not None:
+            ctx.holder.append(gradient)
+        return gradient, None, None

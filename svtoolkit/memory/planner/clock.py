@@ -1,0 +1,74 @@
+"""Seconds of operations by a card's rates: those of their arithmetic, or of the memory that they read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import conv_flop_count, flop_registry
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a device sustains.
+
+    Attributes:
+        operations: a second; a multiplication with addition is two.
+        bytes: that it reads and writes in a second.
+    """
+
+    operations: float = 7e12
+    bytes: float = 5e11
+
+
+CONSUMER_GPU = Rates()
+"""Of a 2080 Ti, by assumption: half of its arithmetic in float32, four fifths of its bandwidth (616 GB/s)."""
+
+ALLOCATIONS = frozenset(
+    {torch.ops.aten.empty, torch.ops.aten.empty_like, torch.ops.aten.empty_strided, torch.ops.aten.new_empty,
+     torch.ops.aten.new_empty_strided}
+)  # fmt: skip
+
+
+class Clock(TorchDispatchMode):
+    """Context that adds up seconds as operations are dispatched; real or fake tensors alike.
+
+    Attributes:
+        seconds: so far.
+    """
+
+    def __init__(self, rates: Rates) -> None:
+        super().__init__()
+        self.rates = rates
+        self.seconds = 0.0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if not func.is_view and func._overloadpacket not in ALLOCATIONS:
+            moved = sum(tensor.numel() * tensor.element_size() for tensor in _tensors((args, result)))
+            self.seconds += max(_operations(func, args, kwargs, result) / self.rates.operations,
+                                moved / self.rates.bytes)  # fmt: skip
+        return result
+
+
+def _operations(func: Any, args: Any, kwargs: Any, result: Any) -> int:
+    operation = func._overloadpacket
+    if operation is torch.ops.aten.convolution_backward:
+        gradient, inputs, weight, *_, wanted = args
+        once = conv_flop_count([*inputs.shape], [*weight.shape], [*gradient.shape])
+        return int(sum(wanted[:2]) * once)  # torch's own count takes a depthwise convolution for a whole one
+    if operation in flop_registry:
+        return int(flop_registry[operation](*args, **(kwargs or {}), out_val=result))
+    return 0
+
+
+def _tensors(values: Iterable[Any]) -> Iterable[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)

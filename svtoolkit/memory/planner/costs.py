@@ -1,0 +1,246 @@
+"""What a plan costs: memory and time of every block under every way, and of the network around them.
+
+Sizes are bytes and times seconds, of one batch. A chain of blocks is run by a plan of ``svtoolkit.reversible.plans``:
+forward goes through its parts and keeps what each says, backward goes through them in reverse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from svtoolkit.reversible.plans import Leaf, Part, Plan, Segment, Way
+from svtoolkit.reversible.stash import Stash
+
+
+@dataclass(frozen=True)
+class Option:
+    """One block, treated in one way.
+
+    Attributes:
+        way: of its leaf.
+        seconds: of its evaluation and its gradient.
+        kept: bytes from its evaluation to its gradient, but for its input and result.
+        forward: highest bytes during its evaluation beyond its input and what was kept before, with its result.
+        backward: highest bytes during its gradient beyond the same, with the gradients of its result and its input.
+        backward_held: the same where somebody holds the gradient of the result all the while, which is then not counted.
+        holds_input: whether its input is kept as it is; of what is stored it is.
+        holds_result: whether its result is kept for its own gradient.
+        recomputed: whether it is evaluated again: a segment of one leaf, or groups of channels.
+        stash: of this segment.
+        seconds_at_end: as ``seconds``, at the end of a segment, where nobody reads its result.
+        forward_at_end: as ``forward``, there.
+    """
+
+    way: Way
+    seconds: float
+    kept: int
+    forward: int
+    backward: int
+    backward_held: int
+    holds_input: bool = True
+    holds_result: bool = False
+    recomputed: bool = False
+    stash: Stash | None = None
+    seconds_at_end: float | None = None
+    forward_at_end: int | None = None
+
+    def part(self, position: int) -> Part:
+        """Of the plan of a chain where the block has this position."""
+        leaf = Leaf(position, self.way)
+        return Segment((leaf,), self.stash) if self.recomputed and self.way != "groups" else leaf
+
+    @property
+    def at_end(self) -> tuple[float, int]:
+        """Seconds and highest bytes of the evaluation at the end of a segment."""
+        return (
+            self.seconds if self.seconds_at_end is None else self.seconds_at_end,
+            self.forward if self.forward_at_end is None else self.forward_at_end,
+        )
+
+
+@dataclass(frozen=True)
+class Block:
+    """One module of a chain.
+
+    Attributes:
+        options: ways to treat it, the first of which is to store.
+        result: bytes of what it makes, and of the gradient of that.
+        seconds: of an evaluation that records nothing.
+        forward: highest bytes of it beyond the input, with its result.
+        weight_gradients: bytes.
+    """
+
+    options: tuple[Option, ...]
+    result: int
+    seconds: float
+    forward: int
+    weight_gradients: int = 0
+
+
+@dataclass(frozen=True)
+class Run:
+    """Blocks that are run one after the other by one plan, and where in the step they are.
+
+    Attributes:
+        input: bytes of what comes in, which is held from forward to backward.
+        before_forward: bytes that are there when the first block begins, but for what blocks of this run or of others
+            keep; with the input.
+        before_backward: the same when the gradient of the last block begins, without the gradient of its result.
+        between_forward: highest bytes of what the network does between this run and the next, or its loss.
+        between_backward: the same on the way back.
+        result_is_held: whether the network keeps what the last block makes.
+        joins: whether segments may be of several blocks.
+    """
+
+    blocks: tuple[Block, ...]
+    input: int
+    before_forward: int = 0
+    before_backward: int = 0
+    between_forward: int = 0
+    between_backward: int = 0
+    result_is_held: bool = False
+    joins: bool = True
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes of what comes into every block, and of what the last one makes."""
+        return (self.input, *(block.result for block in self.blocks))
+
+    @cached_property
+    def weight_gradients(self) -> tuple[int, ...]:
+        """Bytes of those of the blocks from each on, and 0 after the last."""
+        found = [0]
+        for block in reversed(self.blocks):
+            found.append(found[-1] + block.weight_gradients)
+        return tuple(reversed(found))
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Of a network.
+
+    Attributes:
+        runs: in the order of forward.
+        seconds: of all that no plan decides.
+        elsewhere: bytes below which no plan brings the peak.
+    """
+
+    runs: tuple[Run, ...]
+    seconds: float = 0.0
+    elsewhere: int = 0
+
+
+@dataclass(frozen=True)
+class Outlay:
+    """Peak and time of a step under plans, one for each run."""
+
+    plans: tuple[Plan, ...]
+    peak: int
+    seconds: float
+
+
+def outlay_of(costs: Costs, plans: tuple[Plan, ...]) -> Outlay:
+    """Peak and time of a step, to the byte."""
+    peak, seconds, kept = costs.elsewhere, costs.seconds, 0
+    after = [0]
+    for run in reversed(costs.runs):
+        after.append(after[-1] + run.weight_gradients[0])
+    for run, plan, gradients in zip(costs.runs, plans, after[-2::-1], strict=True):
+        forward, backward = run.before_forward + kept, run.before_backward + kept + gradients
+        walk = _Walk(run, forward, backward)
+        took, kept_here = walk.record(plan, is_top=True)
+        peak, seconds, kept = max(peak, walk.peak), seconds + took, kept + kept_here
+        peak = max(peak, run.between_forward + kept, run.between_backward + kept + gradients)
+    return Outlay(plans, peak, seconds)
+
+
+@dataclass
+class _Walk:
+    """A plan from its first part to its last.
+
+    Attributes:
+        forward, backward: bytes that are there besides when an evaluation, or a gradient, begins.
+        peak: so far.
+    """
+
+    run: Run
+    forward: int
+    backward: int
+    peak: int = 0
+
+    def record(self, parts: tuple[Part, ...], *, is_top: bool) -> tuple[float, int]:
+        """Seconds of evaluation and gradient of the parts, and what is kept after the evaluation."""
+        seconds, kept, is_held = 0.0, 0, True
+        last = bounds(parts[-1])[1]
+        held_gradients = self._held_gradients(parts, last, is_top=is_top)
+        for part, (group_end, gradient) in zip(parts, held_gradients, strict=True):
+            begin, end = bounds(part)
+            at_end = end == last and not is_top
+            option = self._option(part)
+            size = self.run.sizes[begin]
+            entered = kept + (0 if is_held else size)
+            backward = self.backward + gradient + self.run.weight_gradients[end]
+            if not is_held and (option is None or option.holds_input):
+                kept += size
+            if option:
+                took, forward = option.at_end if at_end else (option.seconds, option.forward)
+                is_whose = end == last and not is_top or not option.recomputed and end == group_end and not is_top
+                mine = option.backward_held if is_whose else option.backward
+                seconds += took
+                self.peak = max(self.peak, self.forward + entered + forward, backward + kept + mine)
+                kept += option.kept
+            else:
+                assert isinstance(part, Segment)
+                if not at_end:
+                    seconds += sum(inner.seconds for inner in self.run.blocks[begin:end])
+                    self.peak = max(self.peak, self.forward + entered + unrecorded(self.run, begin, end))
+                    backward += self.run.sizes[end]
+                inside = _Walk(self.run, backward + kept, backward + kept - self.run.weight_gradients[end])
+                seconds += inside.record(part.parts, is_top=False)[0]
+                self.peak = max(self.peak, inside.peak)
+            is_held = option is not None and option.holds_result
+            is_of_network = end == last and is_top and self.run.result_is_held
+            kept += self.run.sizes[end] if is_held and not is_of_network else 0
+        return seconds, kept
+
+    def _held_gradients(self, parts: tuple[Part, ...], last: int, *, is_top: bool) -> list[tuple[int, int]]:
+        """Of every part, where the neighbours end that are one step of autograd with it, and the bytes of the gradient
+        of their result, which somebody holds during that step.
+
+        At the top autograd itself runs what is stored, and holds none; to a step of recomputation it gives a copy.
+        Inside, what is recomputed goes by itself, with its own; at the end of a segment the segment holds it.
+        """
+        found: list[tuple[int, int]] = []
+        group_end, was_stored = last, None
+        for part in reversed(parts):
+            option = self._option(part)
+            is_stored = option is not None and not option.recomputed
+            if is_stored != was_stored or not self.run.joins or (not is_top and not is_stored):
+                group_end = bounds(part)[1]
+            was_stored = is_stored
+            is_counted = not is_stored if is_top else is_stored and group_end != last
+            found.append((group_end, self.run.sizes[group_end] if is_counted else 0))
+        return found[::-1]
+
+    def _option(self, part: Part) -> Option | None:
+        """The way of a part that is one block; None: a segment of several."""
+        begin, end = bounds(part)
+        if end - begin > 1:
+            return None
+        return next(option for option in self.run.blocks[begin].options if option.part(begin) == part)
+
+
+def bounds(part: Part) -> tuple[int, int]:
+    """First position of a part, and the one after its last."""
+    if isinstance(part, Leaf):
+        return part.position, part.position + 1
+    return bounds(part.parts[0])[0], bounds(part.parts[-1])[1]
+
+
+def unrecorded(run: Run, begin: int, end: int) -> int:
+    """Highest bytes of an evaluation of blocks that records nothing, beyond what comes into the first."""
+    highest = run.blocks[begin].forward
+    for position in range(begin + 1, end):
+        highest = max(highest, run.sizes[position] + run.blocks[position].forward)
+    return highest

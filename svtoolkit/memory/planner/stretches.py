@@ -1,0 +1,246 @@
+"""The best plans of stretches of one run: inside segments, and at the top up to the end of the run."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from svtoolkit.memory.planner.costs import Run, unrecorded
+from svtoolkit.memory.planner.slots import Best, Choices, SizedOption, Times, empty, improve, later
+
+SEGMENT, PIECE, GROUP = 1000, 2000, 3000
+"""A choice below is the number of an option. From here on: a segment of so many blocks more; so many blocks that are
+stored together; so many that are recomputed in one step of autograd."""
+
+
+class RunTable:
+    """Of one run.
+
+    Inside a segment, slots count what is beyond its input, the gradient of its result and all that was there before,
+    but for the gradients of weights of this run. At the top they count everything but what earlier blocks keep.
+
+    Args:
+        slot: bytes.
+        gradients: bytes of those of the weights of later runs.
+        following: least times of these.
+    """
+
+    def __init__(self, run: Run, slot: int, gradients: int, following: Times, *, can_stash: bool) -> None:
+        def up(size: int) -> int:
+            return -(-size // slot)
+
+        self.run, self.count, self.slots = run, len(run.blocks), len(following) - 1
+        self.sizes = np.array([up(size) for size in run.sizes])
+        self.gradients = [up(size) for size in run.weight_gradients]
+        self.before_forward, self.before_backward = up(run.before_forward), up(run.before_backward + gradients)
+        listed = [
+            [SizedOption(n, o, slot) for n, o in enumerate(block.options) if can_stash or o.stash is None]
+            for block in run.blocks
+        ]
+        self.stored = [[option for option in options if not option.recomputed] for options in listed]
+        self.recomputed = [[option for option in options if option.recomputed] for options in listed]
+        self.seconds = np.cumsum([0.0, *(block.seconds for block in run.blocks)])
+        self.evaluated = [[0] * (self.count + 1) for _ in range(self.count)]
+        for begin in range(self.count):
+            for end in range(begin + 1, self.count + 1):
+                self.evaluated[begin][end] = up(unrecorded(run, begin, end))
+        self._cells = np.arange(self.slots + 1)
+        self.inside: dict[tuple[int, int], Best] = {}
+        self.again: dict[tuple[int, int], Best] = {}
+        self.top: dict[int, Best] = {}
+        self.top_stored: dict[int, Best] = {}
+        self.groups: dict[int, Best] = {}
+        self._segments: dict[int, Times] = {}
+        if run.joins and self.count > 1:
+            for end in range(1, self.count + 1):
+                self._fill_inside(end)
+        self._fill_top(max(up(run.between_forward), up(run.between_backward + gradients)), following)
+
+    @property
+    def times(self) -> Times:
+        """Least times from this run on."""
+        return self.top[0].times[1]
+
+    def _fill_inside(self, end: int) -> None:
+        """All stretches in a segment that ends there, from the shortest on; then segments that end there."""
+        pieces: Times = np.empty((0, self.slots + 1))
+        rests = np.full((end + 1, self.slots + 1), np.inf)  # by where they begin, which nobody else holds
+        for begin in reversed(range(end)):
+            self.again[begin, end] = again = self._again(begin, end, rests)
+            pieces = self._pieces(begin, end, pieces)
+            number = pieces.argmin(axis=0)
+            best = self._close(begin, pieces[number, self._cells], (number + PIECE + 1).astype(np.int16), [])
+            for found, first, others, other_first in zip(*best, *again, strict=True):
+                improve(found, first, others, other_first)
+            self.inside[begin, end] = best
+            rests[begin] = best.times[0]
+        for begin in range(end - 1):
+            seconds = float(self.seconds[end] - self.seconds[begin])
+            row = later(self.inside[begin, end].times[1], int(self.sizes[end]), seconds, 0)
+            known = self._segments.get(begin, np.empty((0, self.slots + 1)))
+            self._segments[begin] = np.concatenate([known, row[None]])
+
+    def _again(self, begin: int, end: int, rests: Times) -> Best:
+        """Of plans that begin with what is recomputed."""
+        middle, after = begin + 1, self.gradients[end]
+        rows = []
+        for option in self.recomputed[begin]:
+            if middle == end:
+                rest, seconds, least = np.zeros(self.slots + 1), option.seconds_at_end, option.backward_held + after
+                forward = option.forward_at_end + after
+            else:
+                rest, seconds = self.inside[middle, end].times[option.holds_result], option.seconds
+                least, forward = option.backward + self.gradients[middle], option.forward + after
+            rows.append((option, self._row(option, middle, rest, seconds, least), forward))
+        return self._close(begin, *self._first_segment(begin, end - 1, 0, after, rests), rows)
+
+    def _first_segment(
+        self, begin: int, last: int, before_backward: int, before_forward: int, rests: Times
+    ) -> tuple[Times, Choices]:
+        """Of plans that begin with a segment of two blocks or more up to ``last`` at most.
+
+        Args:
+            rests: what follows, by where it begins.
+        """
+        if last < begin + 2 or before_backward > self.slots:
+            return empty(self.slots + 1)
+        count = last - begin - 1
+        totals = np.full((count, self.slots + 1), np.inf)
+        known = self._segments[begin][:count, : self.slots + 1 - before_backward]
+        np.add(
+            known, rests[begin + 2 : last + 1, before_backward:], out=totals[:, before_backward:]
+        )
+        least = np.array(self.evaluated[begin][begin + 2 : last + 1]) + before_forward
+        totals[self._cells < least[:, None]] = np.inf
+        number = totals.argmin(axis=0)
+        return totals[number, self._cells], (number + SEGMENT + 2).astype(np.int16)
+
+    def _row(
+        self, option: SizedOption, middle: int, rest: Times, seconds: float, least: int, *, is_free: bool = False
+    ) -> Times:
+        """Times of an option and what follows, but for the slots of its evaluation."""
+        shift = option.kept + (int(self.sizes[middle]) if option.holds_result and not is_free else 0)
+        return later(rest, shift, seconds, least)
+
+    def _close(
+        self, begin: int, times: Times, choices: Choices, rows: list[tuple[SizedOption, Times, int]]
+    ) -> Best:
+        """The best where what comes in is held by somebody else, and where it is not.
+
+        Args:
+            times, choices: of what holds it itself.
+            rows: options, times of theirs, and slots of their evaluation.
+        """
+        size = int(self.sizes[begin])
+        for option, row, forward in rows:
+            if option.holds_input:
+                row = row.copy()
+                row[:forward] = np.inf
+                improve(times, choices, row, option.number)
+        free, free_first = empty(self.slots + 1)
+        if size <= self.slots:
+            free[size:], free_first[size:] = times[: len(free) - size], choices[: len(free) - size]
+        for option, row, forward in rows:
+            if not option.holds_input:
+                row = row.copy()
+                row[:forward] = np.inf
+                improve(times, choices, row, option.number)
+                row = row.copy()
+                row[: forward + size] = np.inf
+                improve(free, free_first, row, option.number)
+        return Best((free, times), (free_first, choices))
+
+    def _pieces(self, begin: int, end: int, after: Times) -> Times:
+        """Least times of plans whose first blocks, up to each end, are stored together, their input not counted.
+
+        Args:
+            after: of those that begin with the next block: (end - begin - 1, slots + 1).
+        """
+        found, _ = self.extended(begin, end, after, range(begin + 2, end + 1))
+        return np.concatenate([self.last_of_piece(begin, end)[0][None], found])
+
+    def last_of_piece(self, begin: int, end: int) -> tuple[Times, Choices]:
+        middle = begin + 1
+        held = 0 if middle == end else int(self.sizes[middle])
+        times, choices = empty(self.slots + 1)
+        for option in self.stored[begin]:
+            is_end = middle == end
+            rest = np.zeros(self.slots + 1) if is_end else self.again[middle, end].times[option.holds_result]
+            least = max(
+                option.forward + self.gradients[end], option.backward_held + held + self.gradients[middle]
+            )
+            improve(times, choices, self._row(option, middle, rest, option.seconds, least), option.number)
+        return times, choices
+
+    def extended(self, begin: int, end: int, after: Times, ends: range) -> tuple[Times, Choices]:
+        """Of pieces that end at each of ``ends``, beyond the next block."""
+        middle = begin + 1
+        held = np.array([0 if to == end else self.sizes[to] for to in ends], dtype=np.int64)
+        times, choices = empty(*after.shape)
+        for option in self.stored[begin]:
+            least = np.maximum(option.forward + self.gradients[end], option.backward + held + self.gradients[middle])
+            row = later(after, option.kept + int(self.sizes[middle]), option.seconds, least)
+            improve(times, choices, row, option.number)
+        return times, choices
+
+    def _fill_top(self, between: int, following: Times) -> None:
+        end = following.copy()
+        end[:between] = np.inf
+        none = np.full(self.slots + 1, -1, np.int16)
+        self.top[self.count] = self.top_stored[self.count] = Best((end, end), (none, none))
+        rests = {}  # by the end of a group, what follows from each block on, whose input nobody else holds
+        for begin in reversed(range(self.count)):
+            following_free = (self.top_stored if self.run.joins else self.top)[begin + 1].times[0]
+            rests[begin + 1] = np.full((begin + 2, self.slots + 1), np.inf)
+            rests[begin + 1][begin + 1] = following_free
+            self.top_stored[begin] = stored = self._stored_at_top(begin)
+            self.groups[begin] = groups = self._groups(begin, rests)
+            for number, end_of_group in enumerate(range(begin + 1, self._last_end(begin) + 1)):
+                rests[end_of_group][begin] = groups.times[0][number]
+            best = Best(*(tuple(each.copy() for each in pair) for pair in stored))  # type: ignore[arg-type]
+            for found, first, others in zip(*best, groups.times, strict=True):
+                best_end = others.argmin(axis=0)
+                improve(found, first, others[best_end, self._cells], (best_end + GROUP + 1).astype(np.int16))
+            self.top[begin] = best
+
+    def _last_end(self, begin: int) -> int:
+        """Of groups that begin there."""
+        return self.count if self.run.joins else begin + 1
+
+    def _rest_at_top(self, option: SizedOption, middle: int, rest: Times, least: int) -> Times:
+        is_free = middle == self.count and self.run.result_is_held
+        return self._row(option, middle, rest, option.seconds, least, is_free=is_free)
+
+    def _stored_at_top(self, begin: int) -> Best:
+        middle = begin + 1
+        rows = []
+        for option in self.stored[begin]:
+            least = option.backward + self.before_backward + self.gradients[middle]
+            rest = self.top[middle].times[option.holds_result]
+            row = self._rest_at_top(option, middle, rest, least)
+            rows.append((option, row, option.forward + self.before_forward))
+        return self._close(begin, *empty(self.slots + 1), rows)
+
+    def _groups(self, begin: int, rests: dict[int, Times]) -> Best:
+        """Of plans whose first blocks, up to each end, are recomputed: (ends, slots + 1).
+
+        Autograd holds the gradient of what the last of them makes while it runs them.
+        """
+        found = [self._group(begin, end, rests[end]) for end in range(begin + 1, self._last_end(begin) + 1)]
+        times, choices = zip(*found, strict=True)
+        pairs = [tuple(np.stack([each[held] for each in of]) for held in (0, 1)) for of in (times, choices)]
+        return Best(*pairs)  # type: ignore[arg-type]
+
+    def _group(self, begin: int, end: int, rests: Times) -> Best:
+        held, middle = self.before_backward + int(self.sizes[end]), begin + 1
+        rows = []
+        for option in self.recomputed[begin]:
+            rest = rests[middle] if not option.holds_result else self._held_rest(middle, end)
+            row = self._rest_at_top(option, middle, rest, option.backward + held + self.gradients[middle])
+            rows.append((option, row, option.forward + self.before_forward))
+        return self._close(begin, *self._first_segment(begin, end, held, self.before_forward, rests), rows)
+
+    def _held_rest(self, begin: int, end: int) -> Times:
+        """What follows a part of a group that ends there, whose result is held."""
+        if begin < end:
+            return self.groups[begin].times[1][end - begin - 1]
+        return (self.top_stored if self.run.joins else self.top)[begin].times[1]

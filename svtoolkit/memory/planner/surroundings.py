@@ -1,0 +1,235 @@
+"""Where in a network its chains are run, and the memory of the step around them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from svtoolkit.memory.ledger import MemoryLedger
+from svtoolkit.memory.planner.block_costs import BlockCosts, Form
+from svtoolkit.memory.planner.clock import CONSUMER_GPU, Clock, Rates
+from svtoolkit.memory.planner.costs import Block, Costs, Run
+from svtoolkit.reversible import Chain
+from svtoolkit.reversible.plans import Plan, by_block
+
+
+@dataclass(frozen=True)
+class Crops:
+    """What a network is trained on: so many crops at once, of so many frames and bins.
+
+    Attributes:
+        precision: type that autocast chooses; None: it is off.
+    """
+
+    batch: int
+    frames: int
+    num_bins: int
+    precision: torch.dtype | None = None
+
+
+@dataclass
+class Place:
+    """Where a plan is run: chains whose modules follow each other.
+
+    Attributes:
+        names: of the chains.
+        forms: of what comes into each module, and of what the last one makes.
+        joins: whether segments may be of several modules.
+    """
+
+    names: list[str] = field(default_factory=list)
+    modules: list[nn.Module] = field(default_factory=list)
+    forms: list[Form] = field(default_factory=list)
+    joins: bool = True
+
+
+def chains_of(network: nn.Module) -> dict[str, Chain]:
+    """Chains by name, but for those inside modules of others."""
+    found: dict[str, Chain] = {}
+    for name, module in network.named_modules():
+        if isinstance(module, Chain) and not any(name.startswith(f"{outer}.") for outer in found):
+            found[name] = module
+    return found
+
+
+def measure_network(
+    network: nn.Module, crops: Crops, rates: Rates = CONSUMER_GPU
+) -> tuple[Costs, list[list[str]]]:
+    """Costs of a step of a network in training, and the names of the chains of each run.
+
+    Bytes are those beyond weights and buffers, before the head and without the optimizer. Nothing is computed, and the
+    network is not touched.
+    """
+    with FakeTensorMode():
+        double = _double(network).train()
+        places = _places(double, crops)
+        measure = BlockCosts(rates, crops.precision)
+        blocks = [
+            tuple(measure.of(module, form) for module, form in zip(place.modules, place.forms, strict=False))
+            for place in places
+        ]
+        return _Surroundings(double, places, crops, rates).costs(blocks), [place.names for place in places]
+
+
+def _double(network: nn.Module) -> nn.Module:
+    """A copy whose weights are fake."""
+    memo: dict[int, Any] = {}
+    for parameter in network.parameters():
+        made = torch.empty(parameter.shape, dtype=parameter.dtype)
+        memo[id(parameter)] = nn.Parameter(made, requires_grad=parameter.requires_grad)
+    for buffer in network.buffers():
+        memo[id(buffer)] = torch.empty(buffer.shape, dtype=buffer.dtype)
+    return copy.deepcopy(network, memo)
+
+
+def _places(network: nn.Module, crops: Crops) -> list[Place]:
+    """Runs of chains, in the order of forward."""
+    found: list[Place] = []
+    chains = chains_of(network)
+    handles = []
+
+    def begin(count: int) -> Plan:
+        found.append(Place())
+        return by_block(count)
+
+    def enter(name: str) -> Callable[[nn.Module, Any, Any], None]:
+        def note(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
+            place = found[-1]
+            if not place.names or place.names[-1] != name:
+                place.names.append(name)
+            place.modules.append(module)
+            place.forms = [*place.forms[: len(place.modules) - 1], Form.of(inputs[0]), Form.of(output)]
+
+        return note
+
+    for name, chain in chains.items():
+        chain.planner = begin
+        chain.values = _noting(chain, found)  # type: ignore[method-assign]
+        handles += [module.register_forward_hook(enter(name)) for module in chain]
+    with torch.no_grad(), BlockCosts(CONSUMER_GPU, crops.precision).autocast():
+        network(torch.empty(crops.batch, crops.frames, crops.num_bins))
+    for handle in handles:
+        handle.remove()
+    for chain in chains.values():
+        chain.planner = None
+        del chain.values
+    return [place for place in found if place.modules]
+
+
+def _noting(chain: Chain, found: list[Place]) -> Callable[[Tensor], list[Tensor]]:
+    def values(x: Tensor) -> list[Tensor]:
+        before = len(found)
+        results = Chain.values(chain, x)
+        for place in found[before:]:
+            place.joins = False
+        return results
+
+    return values
+
+
+class _Surroundings:
+    """A step of a network whose blocks are stood in for by what makes tensors of their forms and keeps nothing."""
+
+    def __init__(self, network: nn.Module, places: list[Place], crops: Crops, rates: Rates) -> None:
+        self.network, self.places, self.crops = network, places, crops
+        self.ledger, self.clock = MemoryLedger(), Clock(rates)
+        self.marks: dict[tuple[str, int], int] = {}
+        self.results: dict[int, set[int]] = {}
+        self.held: dict[int, bool] = {}
+
+    def mark(self, event: str, number: int) -> None:
+        self.marks[event, number] = len(self.ledger.changes)
+
+    def costs(self, blocks: list[tuple[Block, ...]]) -> Costs:
+        anchor = torch.empty(0, requires_grad=True)
+        for number, place in enumerate(self.places):
+            for position, module in enumerate(place.modules):
+                module.forward = _StandIn(self, anchor, number, position)  # type: ignore[method-assign]
+        parameters = [*self.network.parameters(), *self.network.buffers()]
+        with self.ledger:
+            frames = torch.empty(self.crops.batch, self.crops.frames, self.crops.num_bins)
+            self.ledger.count(parameters)
+            before = sum(self.ledger.live().values()) - frames.untyped_storage().nbytes()
+            with self.clock:
+                with BlockCosts(CONSUMER_GPU, self.crops.precision).autocast():
+                    loss = self.network(frames).sum()
+                loss.backward()
+        totals = [total - before for total in accumulate(change.difference for change in self.ledger.changes)]
+        return self._read(totals, blocks)
+
+    def _read(self, totals: list[int], blocks: list[tuple[Block, ...]]) -> Costs:
+        def highest(begin: tuple[str, int], end: tuple[str, int]) -> int:
+            return max(totals[self.marks[begin] - 1 : self.marks[end]], default=0)
+
+        runs = []
+        last = len(self.places) - 1
+        for number, place in enumerate(self.places):
+            turn = ("backward", number) if number == last else ("forward", number + 1)
+            runs.append(
+                Run(
+                    blocks[number],
+                    place.forms[0].bytes,
+                    before_forward=totals[self.marks["forward", number] - 1],
+                    before_backward=totals[self.marks["backward", number] - 1] - place.forms[-1].bytes,
+                    between_forward=highest(("forwarded", number), turn),
+                    between_backward=0 if number == last else highest(("passed", number + 1), ("backward", number)),
+                    result_is_held=self.held[number],
+                    joins=place.joins,
+                )
+            )
+        gradients = sum(run.weight_gradients[0] for run in runs)
+        begin = max(totals[: self.marks["forward", 0]])
+        end = max(totals[self.marks["passed", 0] - 1 :]) + gradients
+        return Costs(tuple(runs), self.clock.seconds, max(begin, end))
+
+
+@dataclass
+class _StandIn:
+    """The forward pass of a block that makes a tensor of the right form."""
+
+    around: _Surroundings
+    anchor: Tensor
+    number: int
+    position: int
+
+    def __call__(self, x: Tensor) -> Any:
+        return _StoodIn.apply(x, self.anchor, self)
+
+    @property
+    def is_last(self) -> bool:
+        return self.position + 1 == len(self.around.places[self.number].modules)
+
+
+class _StoodIn(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, anchor: Tensor, stands: _StandIn) -> Tensor:
+        ctx.stands, around, number = stands, stands.around, stands.number
+        if stands.position == 0:
+            around.mark("forward", number)
+            ctx.save_for_backward(x)  # what comes into a run is kept
+        form = around.places[number].forms[stands.position + 1]
+        result = torch.empty(form.shape, dtype=form.dtype)
+        if stands.is_last:
+            around.results[number] = around.ledger.count([result])
+            around.mark("forwarded", number)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        stands, around = ctx.stands, ctx.stands.around
+        place = around.places[stands.number]
+        if stands.is_last:
+            around.mark("backward", stands.number)
+            around.held[stands.number] = bool(around.results[stands.number] & set(around.ledger.live()))
+        form = place.forms[stands.position]
+        gradient = torch.empty(form.shape, dtype=form.dtype)
+        if stands.position == 0:
+            around.mark("passed", stands.number)
+        return (gradient if ctx.needs_input_grad[0] else None), None, None

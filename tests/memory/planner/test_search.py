@@ -1,0 +1,248 @@
+"""The fastest plan under a peak: against all plans of small chains, played moment by moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from svtoolkit.memory.planner.costs import Block, Costs, Option, Run, outlay_of
+from svtoolkit.memory.planner.search import PlanTable
+from svtoolkit.reversible import EightBits
+from svtoolkit.reversible.plans import Leaf, Part, Plan, Segment
+
+STASH = EightBits()
+SMALL = st.integers(0, 9)
+
+
+@st.composite
+def options(draw, result, way="store", *, recomputed=False, stash=None, extra=0):
+    """What is possible: a gradient begins with what is kept for it, and with that of the result."""
+    kept, seconds = draw(SMALL), draw(st.integers(1, 5)) + extra
+    forward, holds_result = draw(st.integers(1, 9)), draw(st.booleans())
+    backward_held = kept + holds_result * result + draw(SMALL)
+    return Option(
+        way,
+        seconds,
+        kept,
+        forward,
+        backward_held + draw(st.integers(0, result)),
+        backward_held,
+        holds_input=stash is None,
+        holds_result=holds_result,
+        recomputed=recomputed,
+        stash=stash,
+        seconds_at_end=seconds - draw(st.integers(0, extra)) if recomputed else None,
+        forward_at_end=draw(st.integers(0, forward)) if recomputed else None,
+    )
+
+
+@st.composite
+def blocks(draw):
+    result = draw(st.integers(1, 9))
+    ways = [draw(options(result))]
+    if draw(st.booleans()):
+        ways.append(draw(options(result, "norm")))
+    if draw(st.booleans()):
+        ways.append(draw(options(result, recomputed=True, extra=2)))
+    if draw(st.booleans()):
+        ways.append(draw(options(result, recomputed=True, stash=STASH, extra=3)))
+    return Block(tuple(ways), result, draw(st.integers(1, 4)), draw(st.integers(1, 9)), draw(SMALL))
+
+
+@st.composite
+def runs(draw, most):
+    return Run(
+        tuple(draw(st.lists(blocks(), min_size=1, max_size=most))),
+        *(draw(SMALL) for _ in range(5)),
+        draw(st.booleans()),
+        draw(st.booleans()),
+    )
+
+
+def all_parts(run: Run, begin: int, end: int, *, is_whole: bool) -> Iterator[tuple[Part, ...]]:
+    """Every plan of blocks begin to end; a segment that is all of a segment is none of its own."""
+    if begin == end:
+        yield ()
+        return
+    for rest in all_parts(run, begin + 1, end, is_whole=False):
+        for option in run.blocks[begin].options:
+            leaf = Leaf(begin, option.way)
+            yield (Segment((leaf,), option.stash) if option.recomputed else leaf, *rest)
+    for middle in range(begin + 2, end + (not is_whole)):
+        if run.joins:
+            for inner in all_parts(run, begin, middle, is_whole=True):
+                for rest in all_parts(run, middle, end, is_whole=False):
+                    yield (Segment(inner), *rest)
+
+
+class Player:
+    """A step under plans, moment by moment: what is there has a name, and is counted once."""
+
+    def __init__(self, costs: Costs) -> None:
+        self.there: dict[object, int] = {}
+        self.highest, self.seconds = costs.elsewhere, costs.seconds
+
+    def moment(self, extra: int) -> None:
+        self.highest = max(self.highest, sum(self.there.values()) + extra)
+
+    def play(self, costs: Costs, plans: tuple[Plan, ...]) -> tuple[int, float]:
+        backwards = []
+        for number, (run, plan) in enumerate(zip(costs.runs, plans, strict=True)):
+            self.there["around"] = run.before_forward
+            backwards.append((run, self.record(run, number, plan, at_top=True)))
+            del self.there["around"]
+            self.moment(run.between_forward)
+        for run, undo in reversed(backwards):
+            self.moment(run.between_backward)
+            self.there["around"] = run.before_backward
+            undo()
+            del self.there["around"]
+        return self.highest, self.seconds
+
+    def record(self, run, number, parts, *, at_top, level=0):
+        """Evaluates parts; returns what computes their gradients."""
+        undoing = []
+        places = [(list(flat(part))[0].position, list(flat(part))[-1].position + 1) for part in parts]
+        stored = [isinstance(part, Leaf) for part in parts]
+        for place, (part, (begin, end)) in enumerate(zip(parts, places, strict=True)):
+            at_end = place + 1 == len(parts) and not at_top
+            name_in, name_out = (number, level, begin), (number, level, end)
+            was_held = place == 0 or name_in in self.there
+            entered = 0 if was_held else run.sizes[begin]
+            single = None
+            if end - begin == 1:
+                single = next(o for o in run.blocks[begin].options if matches(o, part))
+                seconds, forward = single.seconds, single.forward
+                if at_end and single.seconds_at_end is not None:
+                    seconds, forward = single.seconds_at_end, single.forward_at_end
+                self.seconds += seconds
+                self.moment(entered + forward)
+            elif not at_end:
+                self.seconds += sum(b.seconds for b in run.blocks[begin:end])
+                for position in range(begin, end):
+                    there = entered + (run.sizes[position] if position > begin else 0)
+                    self.moment(there + run.blocks[position].forward)
+            if not was_held and (single is None or single.holds_input):
+                self.there[name_in] = run.sizes[begin]
+            if single:
+                self.there[number, level, begin, "kept"] = single.kept
+                is_of_network = at_top and place + 1 == len(parts) and run.result_is_held
+                if single.holds_result and not is_of_network:
+                    self.there[name_out] = run.sizes[end]
+            undoing.append((part, single, begin, end, name_out, at_end))
+
+        def step_end(place):
+            """Where the step of autograd ends that a part is in: of neighbours that are treated alike."""
+            while (
+                run.joins
+                and place + 1 < len(parts)
+                and stored[place] == stored[place + 1]
+                and (at_top or stored[place])
+            ):
+                place += 1
+            return places[place][1]
+
+        def undo():
+            for place in reversed(range(len(parts))):
+                part, single, begin, end, name_out, at_end = undoing[place]
+                self.there.pop(name_out, None)
+                ends = step_end(place)
+                is_last_step = ends == places[-1][1]
+                if not stored[place] if at_top else stored[place] and not is_last_step:
+                    self.there["step", level] = run.sizes[ends]
+                if single:
+                    del self.there[number, level, begin, "kept"]
+                    held = at_end or (not at_top and stored[place] and end == ends)
+                    self.moment(single.backward_held if held else single.backward)
+                    self.there[number, "weights", begin] = run.blocks[begin].weight_gradients
+                else:
+                    if not at_end:
+                        self.there[number, level, begin, "gradient"] = run.sizes[end]
+                    self.record(run, number, part.parts, at_top=False, level=level + 1)()
+                    self.there.pop((number, level, begin, "gradient"), None)
+                self.there.pop(("step", level), None)
+
+        return undo
+
+
+def flat(part):
+    return [part] if isinstance(part, Leaf) else [leaf for inner in part.parts for leaf in flat(inner)]
+
+
+def matches(option, part):
+    is_segment = isinstance(part, Segment)
+    leaf = part.parts[0] if is_segment else part
+    stash = part.stash if is_segment else None
+    return (option.way, option.recomputed, option.stash) == (leaf.way, is_segment, stash)
+
+
+def all_plans(costs: Costs) -> list[tuple[Plan, ...]]:
+    found: list[tuple[Plan, ...]] = [()]
+    for run in costs.runs:
+        own = list(all_parts(run, 0, len(run.blocks), is_whole=False))
+        found = [(*before, plan) for before in found for plan in own]
+    return found
+
+
+def least_times(costs: Costs, most: int) -> np.ndarray:
+    """By every plan there is."""
+    found = np.full(most + 1, np.inf)
+    for plans in all_plans(costs):
+        peak, seconds = Player(costs).play(costs, plans)
+        found[peak:] = np.minimum(found[peak:], seconds)
+    return found
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.builds(Costs, st.tuples(runs(4)) | st.tuples(runs(2), runs(2)), SMALL, SMALL))
+def test_no_plan_is_faster_in_as_much_memory(costs):
+    most = 150
+    table = PlanTable(costs, most, most)
+    assert table.slot == 1
+    exact = without_stashes(costs)
+    assert np.array_equal(table.times, least_times(exact, most))
+    for peak in np.unique(table.times, return_index=True)[1]:
+        if np.isfinite(table.times[peak]):
+            plans = table.plans(int(peak))
+            found = outlay_of(costs, plans)
+            assert (found.peak, found.seconds) == Player(costs).play(costs, plans)
+            assert found.peak <= peak
+            assert found.seconds == table.times[peak]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.builds(Costs, st.tuples(runs(3))))
+def test_stashes_are_used_where_they_may_be(costs):
+    assert np.array_equal(PlanTable(costs, 150, 150, can_stash=True).times, least_times(costs, 150))
+
+
+def without_stashes(costs: Costs) -> Costs:
+    return Costs(
+        tuple(
+            Run(
+                tuple(
+                    Block(tuple(o for o in b.options if o.stash is None), b.result, b.seconds, b.forward,
+                          b.weight_gradients)
+                    for b in run.blocks
+                ),
+                run.input, run.before_forward, run.before_backward, run.between_forward, run.between_backward,
+                run.result_is_held, run.joins,
+            )
+            for run in costs.runs
+        ),
+        costs.seconds,
+        costs.elsewhere,
+    )  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.builds(Costs, st.tuples(runs(5))), st.integers(5, 30))
+def test_rounding_never_lets_a_plan_exceed_what_it_was_made_for(costs, slots):
+    table = PlanTable(costs, 150, slots)
+    for count in range(slots + 1):
+        if np.isfinite(table.times[count]):
+            assert outlay_of(costs, table.plans(count)).peak <= count * table.slot
