@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from svtoolkit.models.blocks import conv1x1, conv3x3
+from svtoolkit.models.hidden_groups import HiddenGroup, HiddenLayers, WeightParts
 from svtoolkit.reversible.manual_backward import Request
 from svtoolkit.reversible.manual_layers import (
     Convolution,
@@ -92,10 +93,8 @@ def bottleneck_function(channels: int) -> PreActivationFunction:
 class DepthFirstFunction(nn.Module):
     """1x1 to four times the channels, depthwise 3x3, 1x1 back (Liu et al., "DF-ResNet", Interspeech 2022).
 
-    All that happens between the two 1x1 convolutions concerns each hidden channel alone, the statistics of BatchNorm
-    too. The hidden channels are therefore processed in groups whose contributions to the result are added up in
-    float32: a group's tensors are gone before the next one's are made. Number and order of the groups belong to the
-    arithmetic of the function, however it is differentiated.
+    Hidden channels are processed in groups (see ``hidden_groups``) whose contributions to the result are added up in
+    float32. Number and order of the groups belong to the arithmetic of the function, however it is differentiated.
 
     Args:
         channels: of input and result.
@@ -164,9 +163,10 @@ class DepthFirstFunction(nn.Module):
         """Every group forward, then backward, before the next one: one evaluation, one group's tensors at a time."""
         norm1 = NormRelu(self.norm1, x)
         result = downstream = None
-        parts: dict[Tensor, list[Tensor]] = {}
+        layers = HiddenLayers(self.conv1, self.norm2, self.conv2, self.norm3, self.conv3)
+        parts = WeightParts(layers)
         for rows in self._groups:
-            group = _HiddenGroup(self, rows, parts)
+            group = HiddenGroup(layers, rows, parts)
             value = group.forward(norm1.value)
             dtype = value.dtype
             value = value.to(torch.promote_types(dtype, torch.float32))
@@ -180,41 +180,5 @@ class DepthFirstFunction(nn.Module):
         if request.value_hook is not None:
             request.value_hook(result)
         del result
-        for parameter, pieces in parts.items():
-            request.gradients.add(parameter, torch.cat(pieces, dim=1 if parameter is self.conv3.weight else 0))
+        parts.add_to(request.gradients)
         return norm_gradient(norm1, downstream, request.gradients)
-
-
-class _HiddenGroup:
-    """Hidden channels ``rows`` of a function: forward, then backward; gradients of weights go to ``parts``."""
-
-    def __init__(self, function: DepthFirstFunction, rows: slice, parts: dict[Tensor, list[Tensor]]) -> None:
-        self.function, self.rows, self.parts = function, rows, parts
-        self.conv1 = Convolution(function.conv1, function.conv1.weight[rows])
-        self.conv2 = Convolution(function.conv2, function.conv2.weight[rows], groups=rows.stop - rows.start)
-        self.conv3 = Convolution(function.conv3, function.conv3.weight[:, rows])
-
-    def forward(self, wide: Tensor) -> Tensor:
-        """What the group adds to the result."""
-        self.norm2 = NormRelu(self.function.norm2, self.conv1(wide), self.rows)
-        self.norm3 = NormRelu(self.function.norm3, self.conv2(self.norm2.value), self.rows)
-        return self.conv3(self.norm3.value)
-
-    def backward(self, wide: Tensor, grad_output: Tensor) -> Tensor:
-        """What the group adds to the gradient of ``wide``."""
-        upstream = self._through(self.conv3, self.function.conv3, self.norm3, grad_output)
-        del self.norm3
-        upstream = self._through(self.conv2, self.function.conv2, self.norm2, upstream)
-        del self.norm2
-        self._keep(self.function.conv1.weight, self.conv1.weight_gradient(wide, upstream))
-        return self.conv1.input_gradient(wide, upstream)
-
-    def _through(self, convolution: Convolution, layer: nn.Conv2d, norm: NormRelu, grad_output: Tensor) -> Tensor:
-        self._keep(layer.weight, convolution.weight_gradient(norm.value, grad_output))
-        dx, dw, db = norm.input_gradient(convolution.input_gradient(norm.value, grad_output))
-        self._keep(norm.layer.weight, dw)
-        self._keep(norm.layer.bias, db)
-        return dx
-
-    def _keep(self, parameter: Tensor, gradient: Tensor) -> None:
-        self.parts.setdefault(parameter, []).append(gradient)

@@ -19,6 +19,7 @@ from svtoolkit.models.revnet import build_revnet
 from svtoolkit.reversible import AdditiveCoupling, Chain, ReversibleSequence, by_block, snap
 from svtoolkit.reversible.coupling import split_streams
 from svtoolkit.reversible.manual_backward import recompute_backward
+from svtoolkit.reversible.plans import Planner
 from svtoolkit.reversible.recomputation import AutocastState, ParameterGradients
 
 INPUT = "input"
@@ -44,6 +45,7 @@ def one_step(
     cast: torch.dtype | None = None,
     seed: int = 0,
     learns_input: bool = True,
+    planner: Planner | None = None,
     **settings: object,
 ) -> Step:
     """Forward and backward pass from the module's present state, which is put back.
@@ -52,9 +54,13 @@ def one_step(
         cast: under autocast to this type; None: without.
         seed: of the random numbers that the module draws.
         learns_input: whether the input has a gradient, too.
+        planner: of all chains, under ``store``.
         settings: further ones of the strategy.
     """
     apply_strategy(module, strategy, exact=exact, exact_bits=bits, **settings)
+    for chain in module.modules():
+        if isinstance(chain, Chain) and planner is not None:
+            chain.planner = planner
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     module.zero_grad()
     x = x.clone().requires_grad_(learns_input)
