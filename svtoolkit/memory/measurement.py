@@ -30,7 +30,30 @@ from svtoolkit.memory.step_report import (
 )
 
 
-def measure_step(
+@dataclass(frozen=True)
+class StepRecord:
+    """All that happened to storage in a step.
+
+    Attributes:
+        before: number of a storage -> bytes, of all that is there when the step begins.
+        changes: phase -> what happens in it, in order.
+        kinds: number of a storage -> what it is for; what is missing is transient.
+        allocator: of a step on CUDA, else None.
+    """
+
+    before: Mapping[int, int]
+    changes: Mapping[str, Sequence[Change]]
+    kinds: Mapping[int, str]
+    allocator: AllocatorPeak | None
+
+
+def measure_step(modules: Sequence[nn.Module], forward: Callable[[], Tensor], **settings: Any) -> MemoryReport:
+    """Run training steps and count the memory of the last one; arguments are those of ``record_step``."""
+    record = record_step(modules, forward, **settings)
+    return report_step(record.before, record.changes, record.kinds, record.allocator)
+
+
+def record_step(
     modules: Sequence[nn.Module],
     forward: Callable[[], Tensor],
     *,
@@ -41,8 +64,8 @@ def measure_step(
     known_update: KnownUpdate | None = None,
     warm_up: int = 1,
     progress: Callable[[str], object] = lambda phase: None,
-) -> MemoryReport:
-    """Run training steps and count the memory of the last one.
+) -> StepRecord:
+    """Run training steps and follow every storage through the last one.
 
     Under FakeTensorMode (where modules, optimizer and inputs have to be made) nothing is computed, and the result is
     that of the same step on real tensors. On CUDA the peak of the allocator is read beside it.
@@ -89,7 +112,7 @@ def measure_step(
     elif known_update is not None:
         changes[OPTIMIZER], known = known_update.repeated()
         kinds |= known
-    return report_step(before, changes, kinds, allocator)
+    return StepRecord(before, changes, kinds, allocator)
 
 
 class KnownUpdate:

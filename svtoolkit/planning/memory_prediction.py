@@ -105,12 +105,12 @@ def predict_memory(
             "device is mps, whose memory is that of the machine and has no limit to fit into; use device=cpu"
         )
     mode = nullcontext() if device.type == "cuda" else FakeTensorMode()
-    with _fake_world(config, device) as world, mode:
+    with fake_world(config, device) as world, mode:
         return _predict(_Step(config, device, world), progress, growth)
 
 
 @contextmanager
-def _fake_world(config: MemoryPredictionConfig, device: torch.device) -> Iterator[World]:
+def fake_world(config: MemoryPredictionConfig, device: torch.device) -> Iterator[World]:
     """The processes that this one would be the first of. A sharded head talks to torch's fake process group, whose
     collectives return at once.
     """

@@ -1,13 +1,42 @@
-"""Floating-point operations, counted as they are dispatched."""
+"""What an operation computes and moves, counted as it is dispatched: floating-point operations and bytes."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import conv_flop_count, flop_registry
+
+CONVOLUTIONS = {torch.ops.aten.convolution, torch.ops.aten.convolution_backward, torch.ops.aten._convolution}
+
+PASSES: dict[Any, float] = {
+    torch.ops.aten.native_batch_norm: 3 / 2,  # the input is read for its statistics, and once more to be normalised
+    torch.ops.aten.native_batch_norm_backward: 5 / 3,  # two inputs are read twice, one result is written
+}
+"""Operations that go over their tensors more than once: bytes moved, of the bytes of inputs and results."""
+
+FREE = {getattr(torch.ops.aten, name) for name in ("empty", "empty_like", "empty_strided", "new_empty", "_unsafe_view")}
+"""Take memory and move nothing; so do views, which their schema tells."""
+
+
+class Work(NamedTuple):
+    """What one operation does.
+
+    Attributes:
+        rate: what decides how fast its arithmetic is: convolution or product, of 32 or 16 bits; other: none is counted.
+        flops, bytes: a multiplication with addition is two.
+        flops_per_crop, bytes_per_crop: what grows with the batch, for each crop of it.
+    """
+
+    rate: str
+    flops: float
+    flops_per_crop: float
+    bytes: float
+    bytes_per_crop: float
 
 
 class Operations(TorchDispatchMode):
@@ -23,15 +52,83 @@ class Operations(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        operation = func._overloadpacket
-        if operation is torch.ops.aten.convolution_backward:
-            self.count += _of_convolution_backward(*args)
-        elif operation is torch.ops.aten.mkldnn_rnn_layer:  # as which a CPU runs a layer of an LSTM
-            inputs, from_input, from_state = args[:3]
-            self.count += 2 * inputs.shape[0] * inputs.shape[1] * (from_input.numel() + from_state.numel())
-        elif operation in flop_registry:
-            self.count += flop_registry[operation](*args, **(kwargs or {}), out_val=result)
+        self.count += count_flops(func._overloadpacket, args, kwargs or {}, result)
         return result
+
+
+class WorkLog(TorchDispatchMode):
+    """Context that notes the work of every operation, forward, backward and recomputation alike.
+
+    Args:
+        batch: crops of the step; what is a multiple of it grows with the batch, so it is a prime that no size of a
+            weight has.
+
+    Attributes:
+        work: how often each was done, since the last ``take``.
+        largest_convolution: bytes of input and result of each crop, of the convolution where that is most.
+        has_norm_of_batch: whether a BatchNorm has a single value of each crop in a channel, so that it needs two crops.
+    """
+
+    def __init__(self, batch: int) -> None:
+        super().__init__()
+        self.batch = batch
+        self.work: Counter[Work] = Counter()
+        self.largest_convolution = 0.0
+        self.has_norm_of_batch = False
+
+    def take(self) -> Counter[Work]:
+        """What was noted since the last time."""
+        work, self.work = self.work, Counter()
+        return work
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        operation = func._overloadpacket
+        if func.is_view or operation in FREE or func.namespace == "prim":
+            return result
+        if operation is torch.ops.aten.native_batch_norm:
+            shape = args[0].shape
+            self.has_norm_of_batch |= shape.numel() // shape[1] == self.batch
+        if operation is torch.ops.aten.convolution:
+            moved = args[0].nbytes + result.nbytes
+            self.largest_convolution = max(self.largest_convolution, moved / self.batch)
+        flops = count_flops(operation, args, kwargs, result)
+        size, per_crop = self._bytes((args, kwargs, result))
+        passes = PASSES.get(operation, 1.0)
+        grows = flops % self.batch == 0
+        self.work[
+            Work(
+                _rate(operation, args) if flops else "other",
+                0.0 if grows else float(flops),
+                flops / self.batch if grows else 0.0,
+                passes * size,
+                passes * per_crop,
+            )
+        ] += 1
+        return result
+
+    def _bytes(self, values: Iterable[Any]) -> tuple[int, float]:
+        """Bytes of all tensors, those that do not grow with the batch and those of each crop."""
+        size, growing = 0, 0
+        for tensor in _tensors(values):
+            nbytes = min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
+            if nbytes % self.batch:
+                size += nbytes
+            else:
+                growing += nbytes
+        return size, growing / self.batch
+
+
+def count_flops(operation: Any, args: Any, kwargs: Any, result: Any) -> int:
+    """Floating-point operations of one that was dispatched."""
+    if operation is torch.ops.aten.convolution_backward:
+        return _of_convolution_backward(*args)
+    if operation is torch.ops.aten.mkldnn_rnn_layer:  # as which a CPU runs a layer of an LSTM
+        inputs, from_input, from_state = args[:3]
+        return 2 * int(inputs.shape[0] * inputs.shape[1] * (from_input.numel() + from_state.numel()))
+    count: Callable[..., int] | None = flop_registry.get(operation)
+    return 0 if count is None else count(*args, **kwargs, out_val=result)
 
 
 def _of_convolution_backward(gradient: Tensor, inputs: Tensor, weight: Tensor, *rest: Any) -> int:
@@ -40,3 +137,16 @@ def _of_convolution_backward(gradient: Tensor, inputs: Tensor, weight: Tensor, *
     """
     *_, wanted = rest
     return sum(wanted[:2]) * conv_flop_count([*inputs.shape], [*weight.shape], [*gradient.shape])
+
+
+def _rate(operation: Any, args: Any) -> str:
+    bits = 8 * next(_tensors(args)).element_size()
+    return f"{'convolution' if operation in CONVOLUTIONS else 'product'} {min(bits, 32)}"
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    for value in values.values() if isinstance(values, dict) else values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (tuple, list, dict)):
+            yield from _tensors(value)

@@ -1,0 +1,94 @@
+"""One step on fake tensors tells those of all batches: beside the prediction of each of them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from json import dumps, loads
+
+import pytest
+import torch
+
+from svtoolkit.config import (
+    AdamWConfig,
+    CheckpointConfig,
+    MemoryPredictionConfig,
+    MemoryStrategyConfig,
+    ModelConfig,
+    RecomputeNormConfig,
+    ResNetConfig,
+    SGD8bitConfig,
+    SGDConfig,
+)
+from svtoolkit.memory.step_report import BACKWARD, FORWARD
+from svtoolkit.planning.memory_prediction import predict_memory
+from svtoolkit.planning.step_profile import Level, StepProfile, UpdateProfile, envelope, profiler_of
+
+FRAMES, BINS, CLASSES = 24, 16, 50
+WAVEFORM = 4 * 160 * FRAMES
+
+
+def question() -> MemoryPredictionConfig:
+    return MemoryPredictionConfig(
+        frames=FRAMES, num_bins=BINS, num_classes=CLASSES, optim=SGDConfig(), device="cpu",
+        model=ResNetConfig("resnet10", base_width=8),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "memory", "precision"),
+    [
+        ("resnet10", MemoryStrategyConfig("store"), "bf16"),
+        ("resnet10", RecomputeNormConfig("recompute_norm", expansions=True), "fp32"),
+        ("resnet10", CheckpointConfig("checkpoint", segments="recursive"), "fp32"),
+        ("resnet10", MemoryStrategyConfig("stash8"), "fp32"),
+        ("revnet_tiny", MemoryStrategyConfig("reversible"), "fp32"),
+    ],
+)
+def test_the_peak_of_any_batch_is_that_of_its_own_prediction(model, memory, precision):
+    asked = replace(question(), memory=memory, precision=precision)
+    if model != "resnet10":
+        asked.model = ModelConfig(model)
+    with profiler_of(asked) as profiler:
+        profile = profiler.profile_step(memory, precision)
+        state = profiler.profile_update(asked.optim).state
+        buffers = sum(buffer.nbytes for buffer in profiler.network.buffers())  # copied by a step, not in a prediction
+    for batch in (1, 40):
+        peaks = predict_memory(replace(asked, batch_size=batch), growth=False).whole.phase_peaks
+        expected = max(peaks[FORWARD], peaks[BACKWARD]) + batch * WAVEFORM + buffers
+        assert profile.peak_bytes(batch) + state == expected
+
+
+@pytest.mark.parametrize("optim", [SGDConfig(), AdamWConfig(), SGD8bitConfig()])
+def test_the_state_of_an_optimizer_is_that_of_a_prediction(optim):
+    asked = replace(question(), optim=optim)
+    with profiler_of(asked) as profiler:
+        update = profiler.profile_update(optim)
+    predicted = predict_memory(replace(asked, batch_size=2), growth=False).whole.highest["optimizer_state"]
+    assert update.state == pytest.approx(predicted, rel=1e-3)  # of scales, where parameters are merged
+    assert sum(update.counted.values()) > 5
+
+
+def test_gradients_of_an_earlier_micro_batch_are_there_from_the_beginning():
+    """As a second backward pass on real tensors finds them."""
+    with profiler_of(question()) as profiler:
+        profile = profiler.profile_step(MemoryStrategyConfig("store"), "fp32")
+    before, after = (profile.highest(2, accumulates=later) for later in (False, True))
+    assert before.bytes(2) < after.bytes(2) <= before.bytes(2) + profile.gradients + profile.largest_gradient
+    assert after.fixed >= profile.gradients
+
+
+def test_it_survives_json():
+    with profiler_of(question()) as profiler:
+        step = profiler.profile_step(MemoryStrategyConfig("store"), "fp32")
+        update = profiler.profile_update(SGDConfig())
+    assert StepProfile.from_plain(loads(dumps(asdict(step)))) == step
+    assert UpdateProfile.from_plain(loads(dumps(asdict(update)))) == update
+
+
+def test_an_envelope_holds_the_highest_line_of_every_batch():
+    generator = torch.Generator().manual_seed(0)
+    lines = [Level(int(a), float(b), 0, 0.0, 0.0) for a, b in torch.randint(0, 1000, (200, 2), generator=generator)]
+    kept = envelope(lines)
+    assert 2 < len(kept) < 20
+    for batch in (1, 2, 3, 10, 1000):
+        assert max(line.bytes(batch) for line in kept) == max(line.bytes(batch) for line in lines)
