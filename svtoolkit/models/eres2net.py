@@ -11,15 +11,21 @@ from torch import Tensor, nn
 from svtoolkit.models.blocks import conv1x1, conv3x3, embedding_of, projection_shortcut, strided_size
 from svtoolkit.models.pooling import StatisticsPooling
 from svtoolkit.models.speaker_network import ChainNetwork, PooledNetwork
-from svtoolkit.reversible import Chain
+from svtoolkit.reversible import Chain, Leaf, Segment, run_in_chain
+from svtoolkit.reversible.manual_backward import Request
+from svtoolkit.reversible.manual_layers import has_hooks
+from svtoolkit.reversible.residual import residual_backward
 
 BLOCKS = (3, 4, 6, 3)
 STRIDES = (1, 2, 2, 2)
 
 
+CEILING = 20.0
+
+
 def clipped_relu(x: Tensor) -> Tensor:
-    """ReLU that ends at 20: the activation of these blocks, but not of the stem."""
-    return F.hardtanh(x, 0.0, 20.0)
+    """ReLU that ends at ``CEILING``: the activation of these blocks, but not of the stem."""
+    return F.hardtanh(x, 0.0, CEILING)
 
 
 class AttentionalFusion(nn.Module):
@@ -87,7 +93,12 @@ class Res2Block(nn.Module):
         self.shortcut = projection_shortcut(in_channels, channels * expansion, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        groups = clipped_relu(self.bn1(self.conv1(x))).chunk(self.scale, dim=1)
+        out = self.bn3(self.conv3(self.between(clipped_relu(self.bn1(self.conv1(x))))))
+        return clipped_relu(out + self.shortcut(x))
+
+    def between(self, x: Tensor) -> Tensor:
+        """What happens between the two 1x1 convolutions."""
+        groups = x.chunk(self.scale, dim=1)
         results: list[Tensor] = []
         for number, (conv, norm) in enumerate(zip(self.convs, self.bns, strict=True)):
             value = groups[number]
@@ -95,8 +106,44 @@ class Res2Block(nn.Module):
                 fuse = self.fuse_models[number - 1] if self.fuse_models is not None else torch.add
                 value = fuse(results[-1], value)
             results.append(clipped_relu(norm(conv(value))))
-        out = self.bn3(self.conv3(torch.cat([*results, *groups[len(results) :]], dim=1)))
-        return clipped_relu(out + self.shortcut(x))
+        return torch.cat([*results, *groups[len(results) :]], dim=1)
+
+    def is_as_built(self) -> bool:
+        """Whether nothing was hooked or derived."""
+        return type(self) is Res2Block and not has_hooks(self)
+
+    def backward_in_groups(self, x: Tensor, grad_output: Tensor, request: Request) -> Tensor:
+        """The last convolution, whose result is wide, then what is between, then the first; all evaluated twice."""
+        body = [self.conv1, _Entrance(self), _Between(self), self.conv3, self.bn3]
+        narrow = Segment((Leaf(0, "norm"), Leaf(1, "norm"))), Segment((Leaf(2, "norm"),))
+        plan = (*narrow, Leaf(3, "expand"), Leaf(4, "norm"))
+        shortcut = self.shortcut if len(self.shortcut) else None
+        return residual_backward(body, plan, shortcut, x, grad_output, request, CEILING)
+
+
+class _Entrance(nn.Module):
+    """The first BatchNorm of a block and its activation."""
+
+    def __init__(self, block: Res2Block) -> None:
+        super().__init__()
+        self.norm = block.bn1
+
+    def forward(self, x: Tensor) -> Tensor:
+        return clipped_relu(self.norm(x))
+
+
+class _Between(nn.Module):
+    """``Res2Block.between`` as a layer."""
+
+    def __init__(self, block: Res2Block) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([block.convs, block.bns])
+        if block.fuse_models is not None:
+            self.layers.append(block.fuse_models)
+        self._between = block.between
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._between(x)
 
 
 class ERes2Net(PooledNetwork):
@@ -154,10 +201,8 @@ class ERes2Net(PooledNetwork):
 
     def feature_map(self, frames: Tensor) -> Tensor:
         """(batch, frames, bins) -> (batch, channels, bins / 8, frames / 8)."""
-        value = self.stem(frames.transpose(1, 2).unsqueeze(1))
         plain = len(self.stages) - len(self.fusions)
-        for stage in self.stages[:plain]:
-            value = stage(value)
+        value = run_in_chain([self.stem, *self.stages[:plain]], frames.transpose(1, 2).unsqueeze(1))
         fused = value
         for stage, downsampling, fusion in zip(self.stages[plain:], self.downsamplings, self.fusions, strict=True):
             value = stage(value)

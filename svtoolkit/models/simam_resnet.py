@@ -9,7 +9,10 @@ from torch import Tensor, nn
 from svtoolkit.models.blocks import BasicBlock, conv3x3, strided_size
 from svtoolkit.models.pooling import NormalisedAttentivePooling
 from svtoolkit.models.speaker_network import ChainNetwork
-from svtoolkit.reversible import Chain
+from svtoolkit.reversible import Chain, Leaf, Segment
+from svtoolkit.reversible.manual_backward import Request
+from svtoolkit.reversible.manual_layers import has_hooks
+from svtoolkit.reversible.residual import residual_backward
 
 STRIDES = (1, 2, 2, 2)
 LAMBDA = 1e-4
@@ -28,6 +31,36 @@ def simam(x: Tensor) -> Tensor:
     return x * torch.sigmoid(energy).to(x.dtype)
 
 
+class Simam(nn.Module):
+    """``simam`` as a layer, with its gradient from its input by hand."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return simam(x)
+
+    def is_as_built(self) -> bool:
+        """Whether nothing was hooked."""
+        return not has_hooks(self)
+
+    def recompute_backward(self, x: Tensor, grad_output: Tensor, request: Request) -> Tensor:
+        """With u the distance from the mean, k = 4 (variance + lambda) and s = sigmoid(u^2 / k + 1/2), y = x s."""
+        wide, places = x.to(torch.promote_types(x.dtype, torch.float32)), (2, 3)
+        count = wide[0, 0].numel()
+        free = count - (1 if count > 1 else 0)
+        variance, mean = torch.var_mean(wide, dim=places, correction=count - free, keepdim=True)
+        scale = 4 * (variance + LAMBDA)
+        distance = wide - mean
+        share = distance.square().div_(scale).add_(0.5).sigmoid_()
+        energy = grad_output * wide  # becomes the gradient of the energy, then that of the distance
+        energy.mul_(share)
+        energy.addcmul_(energy, share, value=-1)
+        result = share.mul_(grad_output)
+        energy.mul_(distance)
+        spread = -4 * (energy * distance).sum(places, keepdim=True) / scale.square()
+        energy.mul_(2 / scale)
+        result.add_(energy).sub_(energy.mean(places, keepdim=True)).addcmul_(distance, 2 * spread / free)
+        return result.to(x.dtype)
+
+
 class SimamBlock(BasicBlock):
     """A basic block whose residual is weighted by ``simam`` before the addition."""
 
@@ -35,6 +68,17 @@ class SimamBlock(BasicBlock):
         out = F.relu(self.bn1(self.conv1(x)))
         out = self.bn2(self.conv2(out))
         return F.relu(simam(out) + self.shortcut(x))
+
+    def is_as_built(self) -> bool:
+        """Whether nothing was hooked or derived."""
+        return type(self) is SimamBlock and not has_hooks(self)
+
+    def backward_in_groups(self, x: Tensor, grad_output: Tensor, request: Request) -> Tensor:
+        """The attention first, then the convolutions, which are evaluated twice."""
+        body = [self.conv1, nn.Sequential(self.bn1, nn.ReLU()), self.conv2, self.bn2, Simam()]
+        plan = (Segment(tuple(Leaf(position, "norm") for position in range(4))), Segment((Leaf(4),)))
+        shortcut = self.shortcut if len(self.shortcut) else None
+        return residual_backward(body, plan, shortcut, x, grad_output, request)
 
 
 def build_simam_resnet(

@@ -76,7 +76,7 @@ class _Recomputed(torch.autograd.Function):
         gradients = ParameterGradients(ctx.parameters)
         with untracked_statistics(ctx.state.modules), ctx.autocast.restored():
             # the engine's own gradient must not be overwritten
-            dx = unwind(Run(ctx.modules, gradients), kept, upstream.clone())
+            dx = unwind(Run(ctx.modules, gradients), kept, [upstream.clone()])
         return None, None, None, dx if ctx.needs_input_grad[3] else None, *gradients.in_order()
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from svtoolkit.reversible.stash import Stash
@@ -31,8 +31,8 @@ class Leaf(NamedTuple):
             ``store``: what autograd saves.
             ``norm``: the same without what BatchNorm and pointwise functions after it make, which is made again.
             ``expand``: and without what 1x1 convolutions to more channels make.
-            ``groups``: its input alone; its gradient is that of one group of channels after the other, each evaluated
-            again. Of modules that can (``svtoolkit.reversible.manual_backward.can_group``); else as
+            ``groups``: its input alone; its gradient is that of one group of channels or layers after the other, each
+            evaluated again. Of modules that can (``svtoolkit.reversible.manual_backward.can_group``); else as
             ``Segment((Leaf(position),))``.
     """
 
@@ -96,6 +96,40 @@ def one_by_one(plan: Plan) -> list[Part]:
         else:
             found.extend(Segment((leaf,), part.stash) for leaf in _leaves(part))
     return found
+
+
+def is_stored(part: Part) -> bool:
+    """Whether autograd keeps what a part's gradient needs."""
+    return isinstance(part, Leaf) and part.way != "groups"
+
+
+def runs_of(plan: Plan) -> list[tuple[bool, Plan]]:
+    """Neighbours that autograd stores, and neighbours that are recomputed: (whether stored, which)."""
+    return [(stored, tuple(group)) for stored, group in groupby(plan, key=is_stored)]
+
+
+def pieces_of(plan: Plan) -> list[Plan]:
+    """Neighbours that autograd stores together, all else by itself."""
+    found: list[Plan] = []
+    for stored, group in runs_of(plan):
+        found.extend([group] if stored else [(part,) for part in group])
+    return found
+
+
+def cuts_of(part: Part) -> list[int]:
+    """Positions in a part at whose input its second evaluation begins anew."""
+    if isinstance(part, Leaf):
+        return []
+    begins = [next(positions(*piece)) for piece in pieces_of(part.parts)]
+    return begins + [cut for inner in part.parts for cut in cuts_of(inner)]
+
+
+def only_leaf(part: Part) -> Leaf | None:
+    """The leaf that a part is or consists of."""
+    if isinstance(part, Leaf):
+        return part
+    inner = part.parts[0]
+    return inner if len(part.parts) == 1 and isinstance(inner, Leaf) else None
 
 
 def check_plan(plan: Plan, count: int) -> None:

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from svtoolkit.reversible.cuts import recompute
-from svtoolkit.reversible.plans import Leaf, Part, positions
-from svtoolkit.reversible.tape import pieces_of, run_leaves
+from svtoolkit.reversible.plans import Leaf, Part, positions, runs_of
+from svtoolkit.reversible.tape import run_leaves
 
 
 def run_parts(modules: list[nn.Module], parts: tuple[Part, ...], x: Tensor) -> Tensor:
     """Parts of a plan on ``x`` with gradients; neighbours that are recomputed are one step of autograd."""
-    for is_stored, group in pieces_of(parts):
+    for is_stored, group in runs_of(parts):
         own = [modules[position] for position in positions(*group)]
         if is_stored:
             x = run_leaves(modules, tuple(leaf for leaf in group if isinstance(leaf, Leaf)), x)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -18,10 +18,14 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from svtoolkit.reversible.coupling import Record, ReversibleSequence, layout_of, refuse_in_place, split_streams
 from svtoolkit.reversible.manual_backward import GroupedBackward, Request, can_group, is_manual, recompute_backward
-from svtoolkit.reversible.plans import Leaf, Part, Segment, positions
+from svtoolkit.reversible.plans import Leaf, Part, Segment, cuts_of, is_stored, only_leaf, pieces_of, positions
 from svtoolkit.reversible.recipes import recomputed_norms
 from svtoolkit.reversible.recomputation import ParameterGradients, RandomState
 from svtoolkit.reversible.stash import Stash
+
+Upstream: TypeAlias = "list[Tensor]"
+"""The gradient of a value, taken out by whoever uses it: callers would hold it for as long as that runs. It may be
+overwritten."""
 
 
 class Run(NamedTuple):
@@ -57,8 +61,8 @@ class Kept:
         tensor, self.tensor = self.tensor, None
         return tensor
 
-    def differentiate(self, run: Run, grad_output: Tensor) -> Tensor | None:
-        """Gradient of the input of the part; used once, it may overwrite ``grad_output``."""
+    def differentiate(self, run: Run, upstream: Upstream) -> Tensor | None:
+        """Gradient of the input of the part; used once."""
         raise NotImplementedError
 
 
@@ -70,9 +74,9 @@ class Input(Kept):
     stash: Stash | None
     random: RandomState | None
 
-    def differentiate(self, run: Run, grad_output: Tensor) -> Tensor | None:
+    def differentiate(self, run: Run, upstream: Upstream) -> Tensor | None:
         with nullcontext() if self.random is None else self.random.restored():
-            return _differentiate(run, self.part, self._input(), grad_output, needs_input=self.needs_input)
+            return _differentiate(run, self.part, self._input(), upstream, needs_input=self.needs_input)
 
     def _input(self) -> Tensor:
         is_packed = self.stash is not None and not isinstance(self.tensor, Tensor)
@@ -86,11 +90,10 @@ class Result(Kept):
     sequence: ReversibleSequence
     record: Record
 
-    def differentiate(self, run: Run, grad_output: Tensor) -> Tensor | None:
+    def differentiate(self, run: Run, upstream: Upstream) -> Tensor | None:
         record, layout = self.record, layout_of(self.tensor)
         y = split_streams(self.take(), record.stream_dtype)
-        streams = split_streams(grad_output, record.stream_dtype, layout)
-        del grad_output
+        streams = split_streams(upstream.pop(), record.stream_dtype, layout)
         self.sequence.invert_(y, streams, record, run.gradients)
         del y
         return torch.cat(streams, dim=1).to(record.input_dtype)
@@ -103,18 +106,36 @@ class Graph(Kept):
     parameters: list[nn.Parameter]
     edge: GradientEdge | None
     """None: nothing that they make depends on their input or a parameter."""
-    dtype: torch.dtype
+    gradient: Upstream
+    """From where the engine takes the gradient, which is gone as soon as it has been used."""
+    seed: Tensor
+    """What the engine is given in its place."""
 
-    def differentiate(self, run: Run, grad_output: Tensor) -> Tensor | None:
+    def differentiate(self, run: Run, upstream: Upstream) -> Tensor | None:
         x = self.take()
         sources = [x, *self.parameters] if self.needs_input else [*self.parameters]
         if self.edge is None or not sources:
             return torch.zeros_like(x) if self.needs_input else None
-        found = list(torch.autograd.grad([self.edge], sources, [grad_output.to(self.dtype)], allow_unused=True))
+        self.gradient.append(upstream.pop().to(self.seed.dtype))
+        found = list(torch.autograd.grad([self.edge], sources, [self.seed], allow_unused=True))
+        self.edge = None
         dx = found.pop(0) if self.needs_input else None
         for parameter, gradient in zip(self.parameters, found, strict=True):
             run.gradients.add(parameter, gradient)
         return torch.zeros_like(x) if self.needs_input and dx is None else dx
+
+
+class _End(torch.autograd.Function):
+    """The end of a graph, whose gradient is not handed over by the caller, who would hold it all the time."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, gradient: Upstream) -> Tensor:
+        ctx.gradient = gradient
+        return value.new_empty(()).expand(value.shape)
+
+    @staticmethod
+    def backward(ctx: Any, *seed: Tensor) -> tuple[Tensor, None]:
+        return ctx.gradient.pop(), None
 
 
 def record(
@@ -133,13 +154,13 @@ def record(
     kept: list[Kept] = []
     value = x
     del x
-    pieces = _pieces(parts)
+    pieces = pieces_of(parts)
     for number, piece in enumerate(pieces):
         if not needs_input and not run.learns(*piece):
             with torch.no_grad():
                 value = evaluate(run.modules, piece, value)
             continue
-        if _is_stored(piece[0]):
+        if is_stored(piece[0]):
             step, value = _graph(run, piece, value, needs_input=needs_input)
             kept.append(step)
         else:
@@ -153,14 +174,14 @@ def record(
     return kept, value
 
 
-def unwind(run: Run, kept: list[Kept], grad_output: Tensor) -> Tensor | None:
+def unwind(run: Run, kept: list[Kept], upstream: Upstream) -> Tensor | None:
     """Gradient of the input of parts that were recorded, from the last to the first; uses up ``kept``."""
-    upstream: Tensor | None = grad_output
-    del grad_output
-    while kept:
-        assert upstream is not None
-        upstream = kept.pop().differentiate(run, upstream)
-    return upstream
+    while len(kept) > 1:
+        dx = kept.pop().differentiate(run, upstream)
+        assert dx is not None, "it learns, or something before it"
+        upstream.append(dx)
+        del dx
+    return kept.pop().differentiate(run, upstream) if kept else None
 
 
 def run_leaves(modules: list[nn.Module], leaves: tuple[Leaf, ...], x: Tensor) -> Tensor:
@@ -180,7 +201,7 @@ def evaluate(modules: list[nn.Module], parts: tuple[Part, ...], x: Tensor) -> Te
     Raises:
         RuntimeError: a module modified what it is recomputed from.
     """
-    begin, cuts = x._version, {position for part in parts for position in _cuts(part)}
+    begin, cuts = x._version, {position for part in parts for position in cuts_of(part)}
     value = x
     for position in positions(*parts):
         before, version, module = value, value._version, modules[position]
@@ -192,46 +213,15 @@ def evaluate(modules: list[nn.Module], parts: tuple[Part, ...], x: Tensor) -> Te
     return value
 
 
-def pieces_of(plan: tuple[Part, ...]) -> list[tuple[bool, tuple[Part, ...]]]:
-    """Neighbours that autograd stores, and neighbours that are recomputed: (whether stored, which)."""
-    return [(is_stored, tuple(group)) for is_stored, group in groupby(plan, key=_is_stored)]
-
-
-def _is_stored(part: Part) -> bool:
-    return isinstance(part, Leaf) and part.way != "groups"
-
-
-def _pieces(parts: tuple[Part, ...]) -> list[tuple[Part, ...]]:
-    """Neighbours that autograd stores together, all else by itself."""
-    found: list[tuple[Part, ...]] = []
-    for is_stored, group in pieces_of(parts):
-        found.extend([group] if is_stored else [(part,) for part in group])
-    return found
-
-
-def _cuts(part: Part) -> list[int]:
-    """Positions in a part at whose input its second evaluation begins anew."""
-    if isinstance(part, Leaf):
-        return []
-    pieces = _pieces(part.parts)
-    return [next(positions(*piece)) for piece in pieces] + [cut for inner in part.parts for cut in _cuts(inner)]
-
-
-def _only(part: Part) -> Leaf | None:
-    """The leaf that a part is or consists of."""
-    if isinstance(part, Leaf):
-        return part
-    inner = part.parts[0]
-    return inner if len(part.parts) == 1 and isinstance(inner, Leaf) else None
-
-
 def _graph(run: Run, leaves: tuple[Part, ...], x: Tensor, *, needs_input: bool) -> tuple[Kept, Tensor]:
     with torch.enable_grad():
         begin = x.detach().requires_grad_(needs_input)
         del x
         value = run_leaves(run.modules, tuple(leaf for leaf in leaves if isinstance(leaf, Leaf)), begin)
-        edge = get_gradient_edge(value) if value.requires_grad else None
-    return Graph(begin, needs_input, run.parameters(*leaves), edge, value.dtype), value.detach()
+        gradient: Upstream = []
+        end = _End.apply(value, gradient)
+        edge = get_gradient_edge(end) if value.requires_grad else None
+    return Graph(begin, needs_input, run.parameters(*leaves), edge, gradient, end.detach()), value.detach()
 
 
 def _kept(
@@ -255,24 +245,24 @@ def _kept(
 
 def _sequence(modules: list[nn.Module], part: Part) -> ReversibleSequence | None:
     """The reversible sequence that a part consists of, where it can be inverted."""
-    leaf = None if isinstance(part, Leaf) else _only(part)
+    leaf = None if isinstance(part, Leaf) else only_leaf(part)
     module = None if leaf is None or leaf.way != "store" else modules[leaf.position]
     return module if isinstance(module, ReversibleSequence) and module.is_invertible() else None
 
 
-def _differentiate(run: Run, part: Part, x: Tensor, grad_output: Tensor, *, needs_input: bool) -> Tensor | None:
+def _differentiate(run: Run, part: Part, x: Tensor, upstream: Upstream, *, needs_input: bool) -> Tensor | None:
     """Gradient of a part at its input, under the random state of its first evaluation."""
-    leaf = _only(part)
+    leaf = only_leaf(part)
     if leaf is not None:
         module = run.modules[leaf.position]
         if leaf.way == "groups" and can_group(module):
             assert isinstance(module, GroupedBackward)
             with torch.no_grad():
-                return module.backward_in_groups(x, grad_output, Request(run.gradients, needs_input=needs_input))
+                return module.backward_in_groups(x, upstream.pop(), Request(run.gradients, needs_input=needs_input))
         if leaf.way in ("store", "groups") and is_manual(module):
-            return recompute_backward(module, x, grad_output, run.gradients, needs_input=needs_input)
+            return recompute_backward(module, x, upstream.pop(), run.gradients, needs_input=needs_input)
         part = Segment((Leaf(leaf.position, "store" if leaf.way == "groups" else leaf.way),))
     assert isinstance(part, Segment)
     kept, _ = record(run, part.parts, x, needs_input=needs_input, whole=False)
     del x, _
-    return unwind(run, kept, grad_output)
+    return unwind(run, kept, upstream)
