@@ -27,7 +27,13 @@ from svtoolkit.config.data import (
 )
 from svtoolkit.config.loggers import MLflowConfig, WandbConfig
 from svtoolkit.config.losses import LossConfig, SphereFace2Config, SubcenterLossConfig, TopKLossConfig
-from svtoolkit.config.memory import CheckpointConfig, MemoryStrategyConfig, OffloadConfig, RecomputeNormConfig
+from svtoolkit.config.memory import (
+    CheckpointConfig,
+    MemoryStrategyConfig,
+    OffloadConfig,
+    PlannedConfig,
+    RecomputeNormConfig,
+)
 from svtoolkit.config.networks import (
     EmbeddingLayersConfig,
     ERes2NetV2Config,

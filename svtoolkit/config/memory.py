@@ -15,8 +15,8 @@ class MemoryStrategyConfig:
         "auto",
         "store: kept by autograd; reversible: recomputed from the output of each reversible stage; checkpoint: "
         "recomputed from the inputs of blocks; stash8: the same, with inputs in 8 bits a value; offload: kept in host "
-        "memory; recompute_norm: results of norms and activations are recomputed; auto: reversible where the network "
-        "is, else store; choose with memory=...",
+        "memory; recompute_norm: results of norms and activations are recomputed; planned: the best for each block; "
+        "auto: reversible where the network is, else store; choose with memory=...",
     )
     exact: bool = setting(True, "exact arithmetic in reversible stages: gradients of stored activations, bit for bit")
     exact_bits: int = setting(14, "exact streams: multiples of 2**-exact_bits, below 2**(24 - exact_bits)")
@@ -55,3 +55,23 @@ class RecomputeNormConfig(MemoryStrategyConfig):
     expansions: bool = setting(
         False, "true: results of 1x1 convolutions with more channels than they read are recomputed, too"
     )
+
+
+@dataclass
+class PlannedConfig(MemoryStrategyConfig):
+    """Every block in the way that is best for the whole: the fastest step in so much memory, or the other way round."""
+
+    gib_per_utterance: float | None = setting(
+        None, "the fastest plan that takes at most so many GiB for one more crop; null: as memory.times says"
+    )
+    times: float | None = setting(
+        None,
+        "the plan of least memory whose step takes at most so many times as long as with stored activations, by what "
+        "is counted; null: 1.35, unless memory.gib_per_utterance is given",
+    )
+    inexact: bool = setting(
+        False, "true: inputs of blocks may be kept in 8 bits a value, with which gradients are slightly off"
+    )
+    frames: int | None = setting(None, "of the crops that are planned for; null: those of the run")
+    num_bins: int | None = setting(None, "of these crops; null: those of the run")
+    precision: str | None = setting(None, "of these crops: fp32, bf16 or fp16; null: that of the run")

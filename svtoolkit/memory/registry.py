@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from svtoolkit.config import CheckpointConfig, MemoryStrategyConfig, OffloadConfig, RecomputeNormConfig
+from svtoolkit.config import CheckpointConfig, MemoryStrategyConfig, OffloadConfig, PlannedConfig, RecomputeNormConfig
 from svtoolkit.errors import UserError
 from svtoolkit.registry import Registry, Row, check_settings, defaults
 
@@ -40,6 +40,11 @@ STRATEGIES = Registry(
             "svtoolkit.memory.strategies.recompute_norm:recompute_norm",
             RecomputeNormConfig,
             help="what norms, and activations after them, make is recomputed: a fifth to a half less",
+        ),
+        "planned": Row(
+            "svtoolkit.memory.strategies.planned:planned",
+            PlannedConfig,
+            help="every block as is best for the whole: least time in so much memory, or least memory in so much time",
         ),
     },
     MemoryStrategyConfig,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
-from svtoolkit.config import LossConfig, MemoryStrategyConfig, ModelConfig, OptimConfig
+from svtoolkit.config import LossConfig, MemoryStrategyConfig, ModelConfig, OptimConfig, PlannedConfig
 from svtoolkit.distributed.head_sharding import check_optimizer, shard_head
 from svtoolkit.distributed.world import ALONE, World
 from svtoolkit.losses import Head, build_head
@@ -39,16 +39,19 @@ def build_trainable(
     num_classes: int,
     device: torch.device,
     channels_last: bool,
+    frames: int | None = None,
+    precision: str = "fp32",
     world: World = ALONE,
 ) -> Trainable:
     """Fresh weights; ``channels_last`` is the memory layout of the network's convolutions, left out where it fails;
-    ``world`` are the processes that a sharded head is divided among.
+    ``frames`` and ``precision`` are those of the crops, which memory=planned asks for; ``world`` are the processes that
+    a sharded head is divided among.
 
     Raises:
         UserError: as the builders of the parts.
     """
     network = build_model(num_bins=num_bins, **asdict(model))
-    strategy = apply_strategy(network, **asdict(memory))
+    strategy = apply_strategy(network, **asdict(for_crops(memory, frames, num_bins, precision)))
     head_settings = {key: value for key, value in asdict(loss).items() if key != "shard"}
     whole = build_head(embedding_dim=model.embedding_dim, num_classes=num_classes, **head_settings)
     head = shard_head(whole, optim, world) if loss.shard else whole
@@ -61,3 +64,15 @@ def build_trainable(
     if loss.shard:
         check_optimizer(optimizer)
     return Trainable(network.train(), head, optimizer, strategy)
+
+
+def for_crops(memory: MemoryStrategyConfig, frames: int | None, num_bins: int, precision: str) -> MemoryStrategyConfig:
+    """With what is left open of the crops that are planned for."""
+    if not isinstance(memory, PlannedConfig):
+        return memory
+    return replace(
+        memory,
+        frames=frames if memory.frames is None else memory.frames,
+        num_bins=num_bins if memory.num_bins is None else memory.num_bins,
+        precision=precision if memory.precision is None else memory.precision,
+    )

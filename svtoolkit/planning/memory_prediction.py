@@ -194,6 +194,8 @@ class _Step:
             num_classes=config.num_classes,
             device=device,
             channels_last=config.channels_last,
+            frames=config.frames,
+            precision=config.precision,
             world=world,
         )
         self.head.margin = config.loss.margin

@@ -107,6 +107,7 @@ def _count(step: MemoryPredictionConfig) -> tuple[float, int]:
         network, head, _, _ = build_trainable(
             step.model, step.memory, replace(step.loss, shard=False), step.optim,
             num_bins=step.num_bins, num_classes=step.num_classes, device=CPU, channels_last=step.channels_last,
+            frames=step.frames, precision=step.precision,
         )  # fmt: skip
         crops = torch.randn(step.batch_size, step.frames, step.num_bins)
         labels = torch.zeros(step.batch_size, dtype=torch.int64)

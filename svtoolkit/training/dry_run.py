@@ -97,7 +97,8 @@ def _measure_rate(config: TrainConfig, data: TrainingData, forecast: RunForecast
     network, head, optimizer, _ = build_trainable(
         config.model, config.memory, replace(config.loss, shard=False), config.optim,
         num_bins=config.features.num_bins, num_classes=data.training_set.num_classes, device=device,
-        channels_last=config.trainer.channels_last,
+        channels_last=config.trainer.channels_last, frames=front_end.crop_size(config.data.crop_frames)[1],
+        precision=config.trainer.precision,
     )  # fmt: skip
     crops = forecast.micro_batch(gpu_memory_bytes(device))
     crops = crops if device.type == "cuda" else min(crops, CROPS_ON_CPU)

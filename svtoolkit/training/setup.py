@@ -12,6 +12,7 @@ from svtoolkit.config import TrainConfig
 from svtoolkit.crops.training_set import TrainingSet
 from svtoolkit.distributed.replication import synchronise_batch_norm
 from svtoolkit.distributed.world import ALONE, World
+from svtoolkit.models.front_ends import front_end_of
 from svtoolkit.planning.assembly import Trainable, build_trainable
 from svtoolkit.training.initialisation import Start, choose_classes
 
@@ -58,6 +59,8 @@ def trainable_with_weights(
         num_classes=num_classes or training_set.num_classes,
         device=device,
         channels_last=config.trainer.channels_last,
+        frames=front_end_of(config.features).crop_size(config.data.crop_frames)[1],
+        precision=config.trainer.precision,
         world=world,
     )
     if start is not None:

@@ -1,1 +1,1 @@
-"""What becomes of every block of a network, so that a step takes the least time in so much memory, or the other way round."""
+"""What is best kept of every block of a network: least time in so much memory, or least memory in so much time."""

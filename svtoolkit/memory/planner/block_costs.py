@@ -53,15 +53,17 @@ class BlockCosts:
     Args:
         rates: of the device whose time is counted.
         precision: type that autocast chooses; None: it is off.
+        stashes: whether inputs in 8 bits are ways, too.
     """
 
     rates: Rates
     precision: torch.dtype | None = None
+    stashes: bool = False
     _known: dict[Any, Block] = field(default_factory=dict)
 
     def of(self, block: nn.Module, form: Form) -> Block:
         """Of a block whose input has this form; its parameters are fake, and so is what is made of them."""
-        key = (tuple(_identity(block)), form)
+        key = (tuple(identity(block)), form)
         if key not in self._known:
             self._known[key] = self._measure(block, form)
         return self._known[key]
@@ -73,8 +75,8 @@ class BlockCosts:
     def _measure(self, block: nn.Module, form: Form) -> Block:
         evaluation = _Probe(block, form, self)
         result, seconds, forward = evaluation.evaluate()
-        options = []
-        for treatment in _treatments(block):
+        options: list[Option] = []
+        for treatment in _treatments(block, stashes=self.stashes):
             option = _Probe(block, form, self).option(treatment, result)
             if not any(_is_no_worse(other, option) for other in options):
                 options.append(option)
@@ -82,26 +84,23 @@ class BlockCosts:
         return Block(tuple(options), result.bytes, seconds, forward, gradients)
 
 
-def _treatments(block: nn.Module) -> Iterator[Treatment]:
+def _treatments(block: nn.Module, *, stashes: bool) -> Iterator[Treatment]:
     yield Treatment("store")
     if isinstance(block, ReversibleSequence) and block.is_invertible():
         yield Treatment("store", recomputed=True)
         return
-    yield Treatment("norm")
-    yield Treatment("expand")
-    yield Treatment("store", recomputed=True)
-    yield Treatment("norm", recomputed=True)
-    yield Treatment("expand", recomputed=True)
+    yield from (Treatment(way) for way in STORED[1:])
+    yield from (Treatment(way, recomputed=True) for way in STORED)
     if can_group(block):
         yield Treatment("groups", recomputed=True)
-    yield Treatment("store", recomputed=True, stash=EightBits())
-    if can_group(block):
-        yield Treatment("expand", recomputed=True, stash=EightBits())
+    if stashes:
+        for way in STORED:
+            yield Treatment(way, recomputed=True, stash=EightBits())
 
 
 def _is_no_worse(one: Option, other: Option) -> bool:
-    """Whether the second adds nothing to the first, which is as exact."""
-    if one.stash is not None or one.recomputed != other.recomputed or other.stash is not None:
+    """Whether the second adds nothing to the first."""
+    if (one.stash, one.recomputed) != (other.stash, other.recomputed):
         return False
     return all(
         getattr(one, name) <= getattr(other, name)
@@ -109,7 +108,7 @@ def _is_no_worse(one: Option, other: Option) -> bool:
     )
 
 
-def _identity(module: nn.Module) -> Iterator[Any]:
+def identity(module: nn.Module) -> Iterator[Any]:
     """All that the costs of a module follow from, but for its input."""
     for name, each in module.named_modules():
         yield name, type(each), each.training

@@ -23,7 +23,7 @@ class Option:
         kept: bytes from its evaluation to its gradient, but for its input and result.
         forward: highest bytes during its evaluation beyond its input and what was kept before, with its result.
         backward: highest bytes during its gradient beyond the same, with the gradients of its result and its input.
-        backward_held: the same where somebody holds the gradient of the result all the while, which is then not counted.
+        backward_held: the same where somebody holds the gradient of the result all the while; that is not counted.
         holds_input: whether its input is kept as it is; of what is stored it is.
         holds_result: whether its result is kept for its own gradient.
         recomputed: whether it is evaluated again: a segment of one leaf, or groups of channels.
@@ -185,7 +185,7 @@ class _Walk:
                 kept += size
             if option:
                 took, forward = option.at_end if at_end else (option.seconds, option.forward)
-                is_whose = end == last and not is_top or not option.recomputed and end == group_end and not is_top
+                is_whose = (end == last and not is_top) or (not option.recomputed and end == group_end and not is_top)
                 mine = option.backward_held if is_whose else option.backward
                 seconds += took
                 self.peak = max(self.peak, self.forward + entered + forward, backward + kept + mine)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from svtoolkit.memory.planner.slots import Best, Choices
 from svtoolkit.memory.planner.stretches import GROUP, PIECE, SEGMENT, RunTable
 from svtoolkit.reversible.plans import Part, Plan, Segment

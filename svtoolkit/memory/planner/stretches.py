@@ -106,9 +106,7 @@ class RunTable:
         count = last - begin - 1
         totals = np.full((count, self.slots + 1), np.inf)
         known = self._segments[begin][:count, : self.slots + 1 - before_backward]
-        np.add(
-            known, rests[begin + 2 : last + 1, before_backward:], out=totals[:, before_backward:]
-        )
+        np.add(known, rests[begin + 2 : last + 1, before_backward:], out=totals[:, before_backward:])
         least = np.array(self.evaluated[begin][begin + 2 : last + 1]) + before_forward
         totals[self._cells < least[:, None]] = np.inf
         number = totals.argmin(axis=0)
@@ -121,9 +119,7 @@ class RunTable:
         shift = option.kept + (int(self.sizes[middle]) if option.holds_result and not is_free else 0)
         return later(rest, shift, seconds, least)
 
-    def _close(
-        self, begin: int, times: Times, choices: Choices, rows: list[tuple[SizedOption, Times, int]]
-    ) -> Best:
+    def _close(self, begin: int, times: Times, choices: Choices, rows: list[tuple[SizedOption, Times, int]]) -> Best:
         """The best where what comes in is held by somebody else, and where it is not.
 
         Args:
@@ -165,9 +161,7 @@ class RunTable:
         for option in self.stored[begin]:
             is_end = middle == end
             rest = np.zeros(self.slots + 1) if is_end else self.again[middle, end].times[option.holds_result]
-            least = max(
-                option.forward + self.gradients[end], option.backward_held + held + self.gradients[middle]
-            )
+            least = max(option.forward + self.gradients[end], option.backward_held + held + self.gradients[middle])
             improve(times, choices, self._row(option, middle, rest, option.seconds, least), option.number)
         return times, choices
 
@@ -196,7 +190,7 @@ class RunTable:
             self.groups[begin] = groups = self._groups(begin, rests)
             for number, end_of_group in enumerate(range(begin + 1, self._last_end(begin) + 1)):
                 rests[end_of_group][begin] = groups.times[0][number]
-            best = Best(*(tuple(each.copy() for each in pair) for pair in stored))  # type: ignore[arg-type]
+            best = Best(*(tuple(each.copy() for each in pair) for pair in stored))
             for found, first, others in zip(*best, groups.times, strict=True):
                 best_end = others.argmin(axis=0)
                 improve(found, first, others[best_end, self._cells], (best_end + GROUP + 1).astype(np.int16))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -60,17 +60,20 @@ def chains_of(network: nn.Module) -> dict[str, Chain]:
 
 
 def measure_network(
-    network: nn.Module, crops: Crops, rates: Rates = CONSUMER_GPU
+    network: nn.Module, crops: Crops, rates: Rates = CONSUMER_GPU, *, stashes: bool = False
 ) -> tuple[Costs, list[list[str]]]:
     """Costs of a step of a network in training, and the names of the chains of each run.
 
     Bytes are those beyond weights and buffers, before the head and without the optimizer. Nothing is computed, and the
     network is not touched.
+
+    Args:
+        stashes: whether inputs of blocks in 8 bits are ways, too.
     """
     with FakeTensorMode():
         double = _double(network).train()
         places = _places(double, crops)
-        measure = BlockCosts(rates, crops.precision)
+        measure = BlockCosts(rates, crops.precision, stashes)
         blocks = [
             tuple(measure.of(module, form) for module, form in zip(place.modules, place.forms, strict=False))
             for place in places
@@ -111,7 +114,7 @@ def _places(network: nn.Module, crops: Crops) -> list[Place]:
 
     for name, chain in chains.items():
         chain.planner = begin
-        chain.values = _noting(chain, found)  # type: ignore[method-assign]
+        chain.values = _noting(chain, found)  # type: ignore[method-assign,assignment]
         handles += [module.register_forward_hook(enter(name)) for module in chain]
     with torch.no_grad(), BlockCosts(CONSUMER_GPU, crops.precision).autocast():
         network(torch.empty(crops.batch, crops.frames, crops.num_bins))
@@ -151,7 +154,7 @@ class _Surroundings:
         anchor = torch.empty(0, requires_grad=True)
         for number, place in enumerate(self.places):
             for position, module in enumerate(place.modules):
-                module.forward = _StandIn(self, anchor, number, position)  # type: ignore[method-assign]
+                module.forward = _StandIn(self, anchor, number, position)
         parameters = [*self.network.parameters(), *self.network.buffers()]
         with self.ledger:
             frames = torch.empty(self.crops.batch, self.crops.frames, self.crops.num_bins)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from svtoolkit.memory.planner.costs import Block, Costs, Option, Run, outlay_of
+from svtoolkit.memory.planner.costs import Block, Costs, Option, Run, bounds, outlay_of
 from svtoolkit.memory.planner.search import PlanTable
 from svtoolkit.reversible import EightBits
 from svtoolkit.reversible.plans import Leaf, Part, Plan, Segment
@@ -106,7 +105,7 @@ class Player:
     def record(self, run, number, parts, *, at_top, level=0):
         """Evaluates parts; returns what computes their gradients."""
         undoing = []
-        places = [(list(flat(part))[0].position, list(flat(part))[-1].position + 1) for part in parts]
+        places = [bounds(part) for part in parts]
         stored = [isinstance(part, Leaf) for part in parts]
         for place, (part, (begin, end)) in enumerate(zip(parts, places, strict=True)):
             at_end = place + 1 == len(parts) and not at_top

@@ -1,0 +1,117 @@
+"""memory=planned: for every block what is kept, so that a step takes least time or least memory."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+
+from torch import nn
+
+from svtoolkit.device import PRECISIONS
+from svtoolkit.errors import UserError
+from svtoolkit.memory.planner.choice import Chosen, choose_plans
+from svtoolkit.memory.planner.surroundings import Crops, chains_of
+from svtoolkit.memory.strategies.checkpoint import has_blocks
+from svtoolkit.memory.strategies.store import store
+from svtoolkit.reversible.plans import Plan
+
+log = logging.getLogger(__name__)
+
+TIMES = 1.35
+"""Of the time of stored activations that a step may take where nothing else is asked for."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The planner of the chains of one run, which nothing but these share."""
+
+    run: int
+    plan: Plan
+
+    def __call__(self, count: int) -> Plan:
+        return self.plan
+
+
+def planned(
+    network: nn.Module,
+    *,
+    gib_per_utterance: float | None,
+    times: float | None,
+    inexact: bool,
+    frames: int | None,
+    num_bins: int | None,
+    precision: str | None,
+) -> None:
+    """Put a network under the plan that is best for crops of this form; reversible blocks are members of it.
+
+    Args:
+        gib_per_utterance: the fastest plan in so much memory.
+        times: the leanest plan in so many times the time of stored activations.
+        inexact: whether inputs of blocks may be kept in 8 bits a value.
+        frames, num_bins, precision: of the crops.
+
+    Raises:
+        UserError: no blocks, a number out of range, or less memory than any plan takes.
+    """
+    chosen = plan_of(
+        network, gib_per_utterance=gib_per_utterance, times=times, inexact=inexact, frames=frames, num_bins=num_bins,
+        precision=precision,
+    )  # fmt: skip
+    store(network)
+    chains = chains_of(network)
+    for number, (names, plan) in enumerate(zip(chosen.names, chosen.outlay.plans, strict=True)):
+        planner = Planned(number, plan)
+        for name in names:
+            chains[name].planner = planner
+    log.info(
+        "memory=planned: %.4f GiB an utterance in %.2f times the time of stored activations, by what is counted",
+        chosen.gib_per_utterance, chosen.times,
+    )  # fmt: skip
+
+
+def plan_of(
+    network: nn.Module,
+    *,
+    gib_per_utterance: float | None,
+    times: float | None,
+    inexact: bool,
+    frames: int | None,
+    num_bins: int | None,
+    precision: str | None,
+) -> Chosen:
+    """The plan; the network stays as it is. As ``planned``."""
+    if gib_per_utterance is not None and times is not None:
+        raise UserError(
+            f"memory.gib_per_utterance={gib_per_utterance} asks for the fastest plan in so much memory, and "
+            f"memory.times={times} for the leanest in so much time; give one of them"
+        )
+    if gib_per_utterance is not None and not 0 < gib_per_utterance < math.inf:
+        raise UserError(f"memory.gib_per_utterance is {gib_per_utterance!r}, expected a number of GiB above 0")
+    if times is not None and not 1 <= times < math.inf:
+        raise UserError(f"memory.times is {times!r}, expected a number from 1 on, which is memory=store")
+    for key, value in (("frames", frames), ("num_bins", num_bins)):
+        if value is None:
+            raise UserError(
+                f"memory=planned needs the form of the crops, and memory.{key} is null; "
+                "in Python: apply_strategy(network, 'planned', frames=200, num_bins=80)"
+            )
+        if type(value) is not int or value < 1:
+            raise UserError(f"memory.{key} is {value!r}, expected a whole number from 1 on")
+    if precision is not None and precision not in PRECISIONS:
+        raise UserError(f"memory.precision is {precision!r}, expected one of {', '.join(PRECISIONS)}")
+    if not has_blocks(network):
+        raise UserError(
+            f"memory=planned needs a network that lists its blocks, and a {type(network).__name__} lists none; "
+            "choose memory=store or memory=recompute_norm"
+        )
+    assert frames is not None
+    assert num_bins is not None
+    crops = Crops(1, frames, num_bins, PRECISIONS[precision or "fp32"])
+    try:
+        return choose_plans(network, crops, gib_per_utterance=gib_per_utterance, times=times or TIMES, inexact=inexact)
+    except RuntimeError as error:
+        raise UserError(
+            f"memory=planned runs the network on crops of memory.frames={frames} and memory.num_bins={num_bins}, and "
+            f"that fails: {error}; give frames and bins that it takes"
+        ) from error
