@@ -73,15 +73,14 @@ class BlockCosts:
         return nullcontext() if self.precision is None else torch.autocast("cpu", dtype=self.precision)
 
     def _measure(self, block: nn.Module, form: Form) -> Block:
-        evaluation = _Probe(block, form, self)
-        result, seconds, forward = evaluation.evaluate()
+        result, is_view, seconds, forward = _Probe(block, form, self).evaluate()
         options: list[Option] = []
-        for treatment in _treatments(block, stashes=self.stashes):
+        for treatment in _treatments(block, stashes=self.stashes and not is_view):
             option = _Probe(block, form, self).option(treatment, result)
             if not any(_is_no_worse(other, option) for other in options):
                 options.append(option)
         gradients = sum(each.numel() * each.element_size() for each in block.parameters() if each.requires_grad)
-        return Block(tuple(options), result.bytes, seconds, forward, gradients)
+        return Block(tuple(options), 0 if is_view else result.bytes, seconds, forward, gradients, result.bytes)
 
 
 def _treatments(block: nn.Module, *, stashes: bool) -> Iterator[Treatment]:
@@ -139,14 +138,17 @@ class _Probe:
         totals = list(accumulate(change.difference for change in self.ledger.changes))
         return max(totals[max(begin - 1, 0) :], default=0) - self.before
 
-    def evaluate(self) -> tuple[Form, float, int]:
-        """Form of the result, seconds and highest bytes beyond the input where nothing is recorded."""
+    def evaluate(self) -> tuple[Form, bool, float, int]:
+        """Form of the result, whether it is a view of the input, seconds and highest bytes beyond the input where
+        nothing is recorded.
+        """
         with torch.no_grad(), self.ledger, self.costs.autocast():
             x = torch.empty(self.form.shape, dtype=self.form.dtype)
             begin = len(self.ledger.changes)
             with self.clock:
                 result = self.block(x)
-            return Form.of(result), self.clock.seconds, self._highest_since(begin) - self.form.bytes
+            is_view = result.untyped_storage() is x.untyped_storage()
+            return Form.of(result), is_view, self.clock.seconds, self._highest_since(begin) - self.form.bytes
 
     def option(self, treatment: Treatment, result: Form) -> Option:
         """Of the block under a treatment."""
@@ -189,13 +191,11 @@ class _Probe:
             seconds = self.clock.seconds
             holder: list[Tensor] | None = [] if holds_gradient else None
             end = _Taken.apply(y, result, holder)
-            with_all = self._live()
-            del x
-            without_input = self._live()
-            del y
-            left = self._live()
-            holds_input, holds_result = without_input == with_all, left == without_input
-            kept = left - self.before - holds_input * self.form.bytes - holds_result * result.bytes
+            inputs, results = self.ledger.count([x]), self.ledger.count([y])
+            del x, y
+            left = self.ledger.live()
+            holds_input, holds_result = inputs <= left.keys(), results - inputs <= left.keys() and results != inputs
+            kept = self._live() - self.before - holds_input * self.form.bytes - holds_result * result.bytes
             begin = len(self.ledger.changes)
             assert isinstance(end, Tensor)
             with self.clock:

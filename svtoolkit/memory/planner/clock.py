@@ -33,6 +33,12 @@ ALLOCATIONS = frozenset(
      torch.ops.aten.new_empty_strided}
 )  # fmt: skip
 
+PASSES: dict[Any, float] = {
+    torch.ops.aten.native_batch_norm: 3 / 2,  # the input is read for its statistics, and once more to be normalised
+    torch.ops.aten.native_batch_norm_backward: 5 / 3,  # two inputs are read twice, one result is written
+}
+"""Operations that go over their tensors more than once: bytes moved, of those of inputs and results."""
+
 
 class Clock(TorchDispatchMode):
     """Context that adds up seconds as operations are dispatched; real or fake tensors alike.
@@ -48,21 +54,22 @@ class Clock(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if not func.is_view and func._overloadpacket not in ALLOCATIONS:
-            moved = sum(tensor.numel() * tensor.element_size() for tensor in _tensors((args, result)))
-            self.seconds += max(_operations(func, args, kwargs, result) / self.rates.operations,
-                                moved / self.rates.bytes)  # fmt: skip
+        operation = func._overloadpacket
+        if not func.is_view and operation not in ALLOCATIONS and func.namespace != "prim":
+            moved: float = sum(tensor.numel() * tensor.element_size() for tensor in _tensors((args, result)))
+            moved = moved * PASSES.get(operation, 1.0)
+            arithmetic = _operations(operation, args, kwargs or {}, result) / self.rates.operations
+            self.seconds += max(arithmetic, moved / self.rates.bytes)
         return result
 
 
-def _operations(func: Any, args: Any, kwargs: Any, result: Any) -> int:
-    operation = func._overloadpacket
+def _operations(operation: Any, args: Any, kwargs: Any, result: Any) -> int:
     if operation is torch.ops.aten.convolution_backward:
         gradient, inputs, weight, *_, wanted = args
         once = conv_flop_count([*inputs.shape], [*weight.shape], [*gradient.shape])
         return int(sum(wanted[:2]) * once)  # torch's own count takes a depthwise convolution for a whole one
     if operation in flop_registry:
-        return int(flop_registry[operation](*args, **(kwargs or {}), out_val=result))
+        return int(flop_registry[operation](*args, **kwargs, out_val=result))
     return 0
 
 

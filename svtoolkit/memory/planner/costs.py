@@ -65,10 +65,11 @@ class Block:
 
     Attributes:
         options: ways to treat it, the first of which is to store.
-        result: bytes of what it makes, and of the gradient of that.
+        result: bytes of what it makes; 0 where that is another view of what comes in.
         seconds: of an evaluation that records nothing.
         forward: highest bytes of it beyond the input, with its result.
         weight_gradients: bytes.
+        gradient: bytes of that of its result; None: as many as of the result.
     """
 
     options: tuple[Option, ...]
@@ -76,6 +77,7 @@ class Block:
     seconds: float
     forward: int
     weight_gradients: int = 0
+    gradient: int | None = None
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,11 @@ class Run:
     def sizes(self) -> tuple[int, ...]:
         """Bytes of what comes into every block, and of what the last one makes."""
         return (self.input, *(block.result for block in self.blocks))
+
+    @cached_property
+    def upstream(self) -> tuple[int, ...]:
+        """Bytes of the gradient of what the block before each one makes, and of what the last one makes."""
+        return (0, *(block.result if block.gradient is None else block.gradient for block in self.blocks))
 
     @cached_property
     def weight_gradients(self) -> tuple[int, ...]:
@@ -195,7 +202,7 @@ class _Walk:
                 if not at_end:
                     seconds += sum(inner.seconds for inner in self.run.blocks[begin:end])
                     self.peak = max(self.peak, self.forward + entered + unrecorded(self.run, begin, end))
-                    backward += self.run.sizes[end]
+                    backward += self.run.upstream[end]
                 inside = _Walk(self.run, backward + kept, backward + kept - self.run.weight_gradients[end])
                 seconds += inside.record(part.parts, is_top=False)[0]
                 self.peak = max(self.peak, inside.peak)
@@ -220,7 +227,7 @@ class _Walk:
                 group_end = bounds(part)[1]
             was_stored = is_stored
             is_counted = not is_stored if is_top else is_stored and group_end != last
-            found.append((group_end, self.run.sizes[group_end] if is_counted else 0))
+            found.append((group_end, self.run.upstream[group_end] if is_counted else 0))
         return found[::-1]
 
     def _option(self, part: Part) -> Option | None:

@@ -16,7 +16,7 @@ def read_plan(table: RunTable, slots: int) -> tuple[Plan, int]:
             reader.take_option(choice)
             continue
         end = reader.begin + choice - GROUP
-        held = table.before_backward + int(table.sizes[end])
+        held = table.before_backward + table.upstream[end]
         while reader.begin < end:
             groups = table.groups[reader.begin]
             choices = groups.choices[reader.is_held][end - reader.begin - 1]
@@ -54,7 +54,7 @@ class _Reader:
             return
         self._hold_input()
         end = self.begin + choice - SEGMENT
-        left = self.slots - held - int(self.table.sizes[end])
+        left = self.slots - held - self.table.upstream[end]
         self.parts.append(Segment(_inside(self.table, self.begin, end, left)))
         self.begin, self.is_held = end, False
 

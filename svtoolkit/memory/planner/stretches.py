@@ -30,6 +30,7 @@ class RunTable:
 
         self.run, self.count, self.slots = run, len(run.blocks), len(following) - 1
         self.sizes = np.array([up(size) for size in run.sizes])
+        self.upstream = [up(size) for size in run.upstream]
         self.gradients = [up(size) for size in run.weight_gradients]
         self.before_forward, self.before_backward = up(run.before_forward), up(run.before_backward + gradients)
         listed = [
@@ -75,7 +76,7 @@ class RunTable:
             rests[begin] = best.times[0]
         for begin in range(end - 1):
             seconds = float(self.seconds[end] - self.seconds[begin])
-            row = later(self.inside[begin, end].times[1], int(self.sizes[end]), seconds, 0)
+            row = later(self.inside[begin, end].times[1], self.upstream[end], seconds, 0)
             known = self._segments.get(begin, np.empty((0, self.slots + 1)))
             self._segments[begin] = np.concatenate([known, row[None]])
 
@@ -156,7 +157,7 @@ class RunTable:
 
     def last_of_piece(self, begin: int, end: int) -> tuple[Times, Choices]:
         middle = begin + 1
-        held = 0 if middle == end else int(self.sizes[middle])
+        held = 0 if middle == end else self.upstream[middle]
         times, choices = empty(self.slots + 1)
         for option in self.stored[begin]:
             is_end = middle == end
@@ -168,7 +169,7 @@ class RunTable:
     def extended(self, begin: int, end: int, after: Times, ends: range) -> tuple[Times, Choices]:
         """Of pieces that end at each of ``ends``, beyond the next block."""
         middle = begin + 1
-        held = np.array([0 if to == end else self.sizes[to] for to in ends], dtype=np.int64)
+        held = np.array([0 if to == end else self.upstream[to] for to in ends], dtype=np.int64)
         times, choices = empty(*after.shape)
         for option in self.stored[begin]:
             least = np.maximum(option.forward + self.gradients[end], option.backward + held + self.gradients[middle])
@@ -225,7 +226,7 @@ class RunTable:
         return Best(*pairs)  # type: ignore[arg-type]
 
     def _group(self, begin: int, end: int, rests: Times) -> Best:
-        held, middle = self.before_backward + int(self.sizes[end]), begin + 1
+        held, middle = self.before_backward + self.upstream[end], begin + 1
         rows = []
         for option in self.recomputed[begin]:
             rest = rests[middle] if not option.holds_result else self._held_rest(middle, end)

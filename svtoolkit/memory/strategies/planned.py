@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import nn
@@ -58,16 +59,21 @@ def planned(
         network, gib_per_utterance=gib_per_utterance, times=times, inexact=inexact, frames=frames, num_bins=num_bins,
         precision=precision,
     )  # fmt: skip
-    store(network)
-    chains = chains_of(network)
-    for number, (names, plan) in enumerate(zip(chosen.names, chosen.outlay.plans, strict=True)):
-        planner = Planned(number, plan)
-        for name in names:
-            chains[name].planner = planner
+    put_under(network, chosen.names, chosen.outlay.plans)
     log.info(
         "memory=planned: %.4f GiB an utterance in %.2f times the time of stored activations, by what is counted",
         chosen.gib_per_utterance, chosen.times,
     )  # fmt: skip
+
+
+def put_under(network: nn.Module, names: Sequence[Sequence[str]], plans: Sequence[Plan]) -> None:
+    """Give the chains of each run, by their names, their plan."""
+    store(network)
+    chains = chains_of(network)
+    for number, (of_run, plan) in enumerate(zip(names, plans, strict=True)):
+        planner = Planned(number, plan)
+        for name in of_run:
+            chains[name].planner = planner
 
 
 def plan_of(

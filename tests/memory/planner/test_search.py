@@ -49,7 +49,8 @@ def blocks(draw):
         ways.append(draw(options(result, recomputed=True, extra=2)))
     if draw(st.booleans()):
         ways.append(draw(options(result, recomputed=True, stash=STASH, extra=3)))
-    return Block(tuple(ways), result, draw(st.integers(1, 4)), draw(st.integers(1, 9)), draw(SMALL))
+    size = draw(st.sampled_from((result, result, 0)))
+    return Block(tuple(ways), size, draw(st.integers(1, 4)), draw(st.integers(1, 9)), draw(SMALL), result)
 
 
 @st.composite
@@ -152,7 +153,7 @@ class Player:
                 ends = step_end(place)
                 is_last_step = ends == places[-1][1]
                 if not stored[place] if at_top else stored[place] and not is_last_step:
-                    self.there["step", level] = run.sizes[ends]
+                    self.there["step", level] = run.upstream[ends]
                 if single:
                     del self.there[number, level, begin, "kept"]
                     held = at_end or (not at_top and stored[place] and end == ends)
@@ -160,7 +161,7 @@ class Player:
                     self.there[number, "weights", begin] = run.blocks[begin].weight_gradients
                 else:
                     if not at_end:
-                        self.there[number, level, begin, "gradient"] = run.sizes[end]
+                        self.there[number, level, begin, "gradient"] = run.upstream[end]
                     self.record(run, number, part.parts, at_top=False, level=level + 1)()
                     self.there.pop((number, level, begin, "gradient"), None)
                 self.there.pop(("step", level), None)
@@ -225,7 +226,7 @@ def without_stashes(costs: Costs) -> Costs:
             Run(
                 tuple(
                     Block(tuple(o for o in b.options if o.stash is None), b.result, b.seconds, b.forward,
-                          b.weight_gradients)
+                          b.weight_gradients, b.gradient)
                     for b in run.blocks
                 ),
                 run.input, run.before_forward, run.before_backward, run.between_forward, run.between_backward,

@@ -1,0 +1,88 @@
+"""What is predicted of plans, against the ledger's peak of the network that is run by them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import accumulate
+from statistics import median
+
+import pytest
+import torch
+from network_material import narrow
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from svtoolkit.memory.ledger import MemoryLedger
+from svtoolkit.memory.planner.choice import fastest, leanest, stored_plans
+from svtoolkit.memory.planner.costs import Costs, Run, outlay_of
+from svtoolkit.memory.planner.surroundings import Crops, measure_network
+from svtoolkit.memory.strategies.planned import put_under
+from svtoolkit.models import build_model
+from svtoolkit.reversible.plans import Part, Plan, Segment
+
+CROPS = Crops(16, 64, 32)
+BUILT = {"resnet34": {"base_width": 8}, "df_resnet56": {}, "revnet57": {}, "ecapa_tdnn_c512": {}, "resnet50": {}}
+
+
+def network_of(name: str) -> nn.Module:
+    if name in BUILT:
+        return build_model(name, num_bins=CROPS.num_bins, embedding_dim=16, **BUILT[name])
+    return narrow(name, num_bins=CROPS.num_bins, embedding_dim=16)
+
+
+def peak_of(name: str, names: list[list[str]], plans: tuple[Plan, ...], crops: Crops = CROPS) -> int:
+    """Bytes of a step beyond weights and buffers."""
+    with FakeTensorMode():
+        network = network_of(name).train()
+        put_under(network, names, plans)
+        with MemoryLedger() as ledger:
+            ledger.count([*network.parameters(), *network.buffers()])
+            before = sum(ledger.live().values())
+            frames = torch.empty(crops.batch, crops.frames, crops.num_bins)
+            with torch.autocast("cpu", dtype=crops.precision, enabled=crops.precision is not None):
+                loss = network(frames).sum()
+            loss.backward()
+    return max(accumulate(change.difference for change in ledger.changes)) - before
+
+
+def drawn_plan(run: Run, draws: random.Random, begin: int = 0, end: int | None = None, depth: int = 0) -> Plan:
+    """Some plan or other."""
+    end = len(run.blocks) if end is None else end
+    parts: list[Part] = []
+    while begin < end:
+        to = draws.randint(begin + 1, end)
+        if run.joins and to > begin + 1 and depth < 3 and not (depth and (begin, to) == (0, end)):
+            parts.append(Segment(drawn_plan(run, draws, begin, to, depth + 1)))
+            begin = to
+        else:
+            options = [option for option in run.blocks[begin].options if option.stash is None]
+            parts.append(draws.choice(options).part(begin))
+            begin += 1
+    return tuple(parts)
+
+
+def outlays(costs: Costs) -> Iterator[tuple[Plan, ...]]:
+    stored = stored_plans(costs)
+    yield stored.plans
+    for share in (0.7, 0.45):
+        outlay = fastest(costs, int(share * stored.peak))
+        if outlay is not None:
+            yield outlay.plans
+    yield leanest(costs, 1.3 * stored.seconds).plans
+    draws = random.Random(0)
+    for _ in range(4):
+        yield tuple(drawn_plan(run, draws) for run in costs.runs)
+
+
+@pytest.mark.parametrize(
+    "name", ["resnet34", "df_resnet56", "eres2netv2", "redimnet2_b4", "revnet57", "ecapa_tdnn_c512"]
+)
+def test_the_predicted_peak_is_that_of_the_ledger(name):
+    costs, names = measure_network(network_of(name), CROPS)
+    found = []
+    for plans in outlays(costs):
+        found.append(outlay_of(costs, plans).peak / peak_of(name, names, plans) - 1)
+    print(name, [round(100 * each, 2) for each in found])
+    assert min(found) >= 0
+    assert median(found) < 0.02
