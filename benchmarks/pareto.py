@@ -39,6 +39,7 @@ from svtoolkit.memory.planner.costs import Costs, Outlay
 from svtoolkit.memory.planner.surroundings import Crops, measure_network
 from svtoolkit.memory.strategies.planned import put_under
 from svtoolkit.models import build_model
+from svtoolkit.reversible.recomputation import untracked_statistics
 
 NETWORKS = ("resnet34", "resnet152", "resnet293", "df_resnet233", "redimnet2_b6", "eres2netv2")
 OTHERS: dict[str, dict[str, object]] = {
@@ -172,9 +173,10 @@ def count_partitioned(name: str, budget: float) -> tuple[float, float]:
             module = aot_module(
                 network, fw_compiler=nop, bw_compiler=nop, partition_fn=min_cut_rematerialization_partition
             )
-            module(torch.randn(batch, FRAMES, BINS)).sum().backward()  # is compiled
-            network.zero_grad(set_to_none=True)
-            found.append([value * batch for value in count_step(network, module, batch)])
+            with untracked_statistics(network):  # which the graphs would modify in place
+                module(torch.randn(batch, FRAMES, BINS)).sum().backward()  # is compiled
+                network.zero_grad(set_to_none=True)
+                found.append([value * batch for value in count_step(network, module, batch)])
     return (found[1][0] - found[0][0]) / 2, (found[1][1] - found[0][1]) / 2
 
 

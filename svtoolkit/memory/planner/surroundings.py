@@ -92,6 +92,11 @@ def _double(network: nn.Module) -> nn.Module:
     return copy.deepcopy(network, memo)
 
 
+def _empty(network: nn.Module, crops: Crops) -> Tensor:
+    """Crops, of the type of the weights."""
+    return torch.empty(crops.batch, crops.frames, crops.num_bins, dtype=next(network.parameters()).dtype)
+
+
 def _places(network: nn.Module, crops: Crops) -> list[Place]:
     """Runs of chains, in the order of forward."""
     found: list[Place] = []
@@ -117,7 +122,7 @@ def _places(network: nn.Module, crops: Crops) -> list[Place]:
         chain.values = _noting(chain, found)  # type: ignore[method-assign,assignment]
         handles += [module.register_forward_hook(enter(name)) for module in chain]
     with torch.no_grad(), BlockCosts(CONSUMER_GPU, crops.precision).autocast():
-        network(torch.empty(crops.batch, crops.frames, crops.num_bins))
+        network(_empty(network, crops))
     for handle in handles:
         handle.remove()
     for chain in chains.values():
@@ -157,7 +162,7 @@ class _Surroundings:
                 module.forward = _StandIn(self, anchor, number, position)
         parameters = [*self.network.parameters(), *self.network.buffers()]
         with self.ledger:
-            frames = torch.empty(self.crops.batch, self.crops.frames, self.crops.num_bins)
+            frames = _empty(self.network, self.crops)
             self.ledger.count(parameters)
             before = sum(self.ledger.live().values()) - frames.untyped_storage().nbytes()
             with self.clock:
