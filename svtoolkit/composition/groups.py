@@ -105,7 +105,11 @@ GROUPS: dict[str, Mapping[str, Option]] = {
     ),
     "model": Registered(NETWORKS, released={name: RELEASED_NETWORKS[name] for name in FINE_TUNED}),
     "memory": ChainMap(
-        {"auto": Option(MemoryStrategyConfig(), "activations are recomputed in reversible networks, stored elsewhere")},
+        {
+            "auto": Option(
+                MemoryStrategyConfig(), "on a GPU the quickest that fits; else recomputed in reversible networks"
+            )
+        },
         Registered(STRATEGIES, TOLD_BY["memory"]),  # type: ignore[arg-type]  # it is only read
     ),
     "loss": Registered(LOSSES, changed={"softmax": {"margin": 0.0, "scale": 1.0}}),

@@ -14,6 +14,7 @@ from svtoolkit.config.commands import (
     CopyConfig,
     MemoryPredictionConfig,
     ModelsConfig,
+    PlanConfig,
     PublishConfig,
     RecipeConfig,
 )

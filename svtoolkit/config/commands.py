@@ -95,6 +95,26 @@ class MemoryPredictionConfig:
 
 
 @dataclass
+class PlanConfig:
+    """`svt plan`: all ways to train a network on a card that fit, the quickest first; no GPU is needed."""
+
+    gpu: str | None = setting(
+        None, "card: 2080ti, 3060, 3090, 4090, a100, h100, h200, 3050_laptop (4 GB), gtx750 (1 GB); null: the one here"
+    )
+    gib: float | None = setting(None, "GiB of memory that a process sees there; null: those of the card")
+    gpus: int = setting(1, "cards that train together; they share the effective batch")
+    effective_batch: int = setting(256, "crops of a step on all cards: trainer.batch_size")
+    frames: int = setting(200, "frames of a crop, 10 ms each: data.crop_frames")
+    num_classes: int = setting(17982, "training speakers x speeds: 3 x 5994 of VoxCeleb2")
+    num_bins: int = setting(80, "bins of the filter bank")
+    optims: list[str] = setting(["sgd", "sgd_8bit", "adamw", "adamw_8bit"], "optimizers to choose from")
+    top: int = setting(12, "ways that are shown; 0: all")
+    format: str = setting("table", "table or json, on standard output")
+    model: ModelConfig = setting(ResNetConfig, "the network; all: what of every network fits, from stored figures")
+    loss: LossConfig = setting(LossConfig, "the head over the training speakers")
+
+
+@dataclass
 class ModelsConfig:
     """`svt models`: every network that model=... can choose, with its size, its work and its memory."""
 
@@ -204,6 +224,12 @@ COMMANDS: dict[str, Command] = {
         "where the memory of a training step goes",
         (),
         "model=revnet197 memory=reversible batch_size=64",
+    ),
+    "plan": Command(
+        PlanConfig,
+        "the ways to train a network that fit a card, the quickest first",
+        (),
+        "gpu=2080ti effective_batch=256 frames=200 model=resnet152",
     ),
     "models": Command(ModelsConfig, "the networks: layers, parameters, MACs, memory", ("names",), "revnet* resnet34"),
     "verify": Command(

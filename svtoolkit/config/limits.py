@@ -36,6 +36,8 @@ LIMITS: dict[str, Limit] = {
     "threads": _PROCESSES,
     "num_workers": _PROCESSES,
     "batch_size": _BATCH,
+    "effective_batch": _BATCH,
+    "gpus": Limit(65_536),
     "sample_rate": _SAMPLE_RATE,
     "num_bins": _BINS,
     "frames": Limit(100_000),

@@ -28,6 +28,7 @@ class _Entry(NamedTuple):
     reference: weakref.ref[torch.UntypedStorage]
 
 
+_DEVICE = torch.ops.prim.device.default
 _DENSE = {Tensor, nn.Parameter, FakeTensor}
 """Types of tensors that are no wrappers."""
 
@@ -69,6 +70,8 @@ class MemoryLedger(TorchDispatchMode):
             return {entry.storage: entry.size for entry in self._entries.values()}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is _DEVICE and type(args[0]) is FakeTensor:  # asked for as often as all operations together
+            return args[0].fake_device
         kwargs = kwargs or {}
         self._look_at(args)  # what no operation has made: storage that was there before
         if kwargs:

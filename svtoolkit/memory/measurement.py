@@ -64,6 +64,7 @@ def record_step(
     known_update: KnownUpdate | None = None,
     warm_up: int = 1,
     progress: Callable[[str], object] = lambda phase: None,
+    ledger: MemoryLedger | None = None,
 ) -> StepRecord:
     """Run training steps and follow every storage through the last one.
 
@@ -80,13 +81,14 @@ def record_step(
         known_update: of the same modules and optimizer; an update that is known already is not run again.
         warm_up: steps before the one that counts, after which there is optimizer state.
         progress: called with the phase that begins, once for each phase of each step.
+        ledger: that counts; None: one of its own.
     """
     device = next(parameter.device for module in modules for parameter in module.parameters())
     repeats = known_update is not None and known_update.is_filled
     if update is None and optimizer is not None:
         update = optimizer.step
     step = _Step(modules, forward, (lambda: None) if repeats or update is None else update, progress)
-    with MemoryLedger(device.type) as ledger:
+    with ledger or MemoryLedger(device.type) as ledger:
         labels = _Labels(ledger, modules, {INPUT: inputs, BUCKETS: buckets}, optimizer)
         labels.note()
         for _ in range(warm_up):

@@ -62,6 +62,11 @@ class Card:
     sustained: Mapping[str, float] | None = None
 
     @property
+    def key(self) -> str:
+        """The word for it in ``CARDS``; empty where it is not of the table."""
+        return next((key for key, card in CARDS.items() if card.title == self.title), "")
+
+    @property
     def memory_bytes(self) -> int:
         return int(self.gib * GIB)
 
@@ -113,11 +118,28 @@ CARDS = {
     "a100": Card("A100, 40 GB", 39.38, 0.55, 1555, 19.5, 156.0, 312.0, AMPERE),
     "h100": Card("H100, 80 GB", 79.1, 0.65, 3350, 66.9, 494.7, 989.4, AMPERE),
     "h200": Card("H200, 141 GB", 139.7, 0.65, 4800, 66.9, 494.7, 989.4, AMPERE),
-    "cpu": Card("a core of this kind of CPU", 8.0, 0.3, 10.0, 0.1, 0.1, 0.1, ("fp32", "bf16"), launch=10e-6,
-                sustained=dict.fromkeys(SUSTAINED, 1.0)),
 }  # fmt: skip
-"""By the word that gpu=... takes, in the order of their memory. cpu is fitted to steps that were measured, of
-benchmarks/ledger_accuracy.py."""
+"""By the word that gpu=... takes, in the order of their memory."""
+
+CPU = Card(
+    "a core of a CPU", 8.0, 0.3, 10.0, 0.1, 0.1, 0.1, ("fp32",), launch=10e-6, sustained=dict.fromkeys(SUSTAINED, 1.0)
+)
+"""Fitted to steps that were measured, of benchmarks/ledger_accuracy.py."""
+
+
+def card_here(gib: float | None = None) -> Card:
+    """The first GPU of this machine, with another amount of memory where one is given.
+
+    Raises:
+        UserError: there is none.
+    """
+    import torch
+
+    if not torch.cuda.is_available():
+        raise UserError(f"gpu is null, and torch {torch.__version__} sees none here; name one of {', '.join(CARDS)}")
+    about = torch.cuda.get_device_properties(0)
+    card = card_at_hand(about.name, about.total_memory, (about.major, about.minor))
+    return _with_memory(card, gib)
 
 
 def find_card(name: str, gib: float | None = None) -> Card:
@@ -131,7 +153,10 @@ def find_card(name: str, gib: float | None = None) -> Card:
         raise UserError(
             f"gpu is {name!r}, expected one of {', '.join(CARDS)}; of another card give the nearest, and gib="
         )
-    card = CARDS[key]
+    return _with_memory(CARDS[key], gib)
+
+
+def _with_memory(card: Card, gib: float | None) -> Card:
     if gib is None:
         return card
     if not card.context_gib < gib < 10_000:
@@ -146,7 +171,7 @@ def card_at_hand(name: str, memory_bytes: int, capability: tuple[int, int]) -> C
     memory.
     """
     plain = name.lower().replace(" ", "")
-    found = [key for key in CARDS if key in plain and key != "cpu"]
+    found = [key for key in CARDS if key in plain]
     if found:
         return replace(CARDS[max(found, key=len)], gib=memory_bytes / GIB)
     alike = "3060" if capability >= (8, 0) else "2080ti" if capability >= (7, 0) else "gtx750"

@@ -29,7 +29,7 @@ from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.memory.measurement import StepRecord, record_step
 from svtoolkit.memory.step_report import ACTIVATIONS, BACKWARD, FORWARD, GRADIENTS, INPUT, TRANSIENTS
 from svtoolkit.optim import OPTIMIZERS, build_optimizer
-from svtoolkit.planning.assembly import build_trainable
+from svtoolkit.planning.assembly import build_trainable, for_crops
 from svtoolkit.planning.memory_prediction import UnpredictableError, fake_world
 from svtoolkit.planning.operations import Work, WorkLog
 
@@ -68,7 +68,6 @@ class StepProfile:
         strategy: in force.
         weights: bytes of weights and buffers, the copy of the buffers that a step goes back to among them.
         gradients: bytes of all gradients, the buckets of several devices among them.
-        largest_gradient: bytes of the one that is largest.
         levels: moments that are highest for some batch.
         accumulating: the same, where gradients of an earlier micro-batch are there already.
         work: each operation, and how often it runs.
@@ -79,7 +78,6 @@ class StepProfile:
     strategy: str
     weights: int
     gradients: int
-    largest_gradient: int
     levels: list[Level]
     accumulating: list[Level]
     work: list[tuple[Work, int]]
@@ -176,7 +174,8 @@ class Profiler:
         Raises:
             UserError: the network cannot be under it.
         """
-        strategy = apply_strategy(self.network, **asdict(memory))
+        crops = self.question.frames, self.question.num_bins
+        strategy = apply_strategy(self.network, **asdict(for_crops(memory, *crops, precision)))
         question = self.question
         features = torch.randn(self.batch, question.frames, question.num_bins)
         labels = torch.zeros(self.batch, dtype=torch.int64)
@@ -189,18 +188,29 @@ class Profiler:
             losses = self.head(embeddings, labels).losses
             return losses.sum() / len(losses)
 
-        with WorkLog(self.batch) as log:
-            record = record_step([self.network, self.head], forward, inputs=[features, labels], warm_up=0)
+        ledger, arrivals = MemoryLedger(), {}
+        hooks = [
+            p.register_post_accumulate_grad_hook(lambda p: arrivals.update(_arrival(ledger, p)))
+            for p in self.parameters
+        ]
+        try:
+            with WorkLog(self.batch) as log:
+                modules = [self.network, self.head]
+                record = record_step(modules, forward, inputs=[features, labels], warm_up=0, ledger=ledger)
+        finally:
+            for hook in hooks:
+                hook.remove()
         buffers = sum(b.nbytes for module in (self.network, self.head) for b in module.buffers())
-        levels = list(self._levels(record))
-        gradients = [p.nbytes for p in self.parameters]
-        largest = max(gradients, default=0)
-        later = [level._replace(fixed=level.fixed - level.gradients + sum(gradients) + largest) for level in levels]
+        gradients = sum(p.nbytes for p in self.parameters)
+        begin = len(ledger.changes) - sum(map(len, record.changes.values()))
+        levels, later = [], []
+        for level, on_its_way in self._levels(record, arrivals, begin):
+            levels.append(level)
+            later.append(level._replace(fixed=level.fixed - level.gradients + gradients + on_its_way))
         return StepProfile(
             strategy=strategy,
             weights=sum(p.nbytes for module in (self.network, self.head) for p in module.parameters()) + 2 * buffers,
-            gradients=sum(gradients) + self.buckets,
-            largest_gradient=largest,
+            gradients=gradients + self.buckets,
             levels=envelope(levels),
             accumulating=envelope(later),
             work=list(log.take().items()),
@@ -218,7 +228,7 @@ class Profiler:
             parts = [(_update_of(weights, optim), times) for weights, times in _parts(self.parameters, optim)]
         except DataDependentOutputException as error:
             raise UnpredictableError(
-                f"the memory of optim={optim.name} cannot be predicted: its update depends on values, and a "
+                f"the memory of the optimizer {optim.name} cannot be predicted: its update depends on values, and a "
                 "prediction has none; choose another optimizer"
             ) from error
         work: Counter[Work] = Counter()
@@ -230,10 +240,20 @@ class Profiler:
             work=list(work.items()),
         )
 
-    def _levels(self, record: StepRecord) -> Iterator[Level]:
-        """Every moment of forward and backward pass; weights and buffers are left out."""
+    def _levels(self, record: StepRecord, arrivals: Mapping[int, int], begin: int) -> Iterator[tuple[Level, int]]:
+        """Every moment of forward and backward pass; weights and buffers are left out.
+
+        Args:
+            arrivals: storage of a gradient -> number of changes until it is its parameter's.
+            begin: number of changes before the step.
+
+        Yields:
+            a moment, and the bytes of gradients then that are made and not their parameters' yet: those that an earlier
+            micro-batch has left are there beside them.
+        """
         fixed: Counter[str] = Counter()
         growing: Counter[str] = Counter()
+        on_their_way: dict[int, int] = {}
 
         def add(storage: int, size: int) -> None:
             kind = record.kinds.get(storage, TRANSIENTS)
@@ -247,17 +267,31 @@ class Profiler:
             if record.kinds.get(storage, TRANSIENTS) in counted:
                 add(storage, size)
         waveforms = 4 * SAMPLES_PER_FRAME * self.question.frames
-        for phase in (FORWARD, BACKWARD):
-            for change in record.changes[phase]:
-                if record.kinds.get(change.storage, TRANSIENTS) in counted:
-                    add(change.storage, change.difference)
-                    yield Level(
-                        fixed.total() + self.buckets,
-                        growing.total() + waveforms,
-                        fixed[GRADIENTS],
-                        growing[ACTIVATIONS],
-                        growing[TRANSIENTS] + growing[INPUT] + waveforms,
-                    )
+        changes = [change for phase in (FORWARD, BACKWARD) for change in record.changes[phase]]
+        for number, (storage, difference) in enumerate(changes, begin):
+            kind = record.kinds.get(storage, TRANSIENTS)
+            if kind not in counted:
+                continue
+            add(storage, difference)
+            for arrived in [each for each in on_their_way if arrivals.get(each, number + 1) <= number]:
+                del on_their_way[arrived]
+            if kind == GRADIENTS:
+                on_their_way[storage] = on_their_way.get(storage, 0) + difference
+            level = Level(
+                fixed.total() + self.buckets,
+                growing.total() + waveforms,
+                fixed[GRADIENTS],
+                growing[ACTIVATIONS],
+                growing[TRANSIENTS] + growing[INPUT] + waveforms,
+            )
+            yield level, sum(on_their_way.values())
+
+
+def _arrival(ledger: MemoryLedger, parameter: Tensor) -> dict[int, int]:
+    """Storage of the gradient that a parameter has now -> changes so far."""
+    assert parameter.grad is not None, "it was accumulated"
+    (storage,) = ledger.count((parameter.grad,))
+    return {storage: len(ledger.changes)}
 
 
 def _parts(parameters: Sequence[nn.Parameter], optim: OptimConfig) -> list[tuple[list[nn.Parameter], float]]:

@@ -1,4 +1,4 @@
-"""Predictions of memory that were made before, in the user's cache folder: the same question is answered at once.
+"""Predictions that were made before, in the user's cache folder: the same question is answered at once.
 
 The folder is ~/.cache/svtoolkit, or SVT_CACHE; it may be deleted at any time.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -27,7 +27,9 @@ NOT_ASKED = ("budget_gib", "format")
 """Settings of `svt memory` that decide what is shown, not what is predicted."""
 
 MOST_STORED = 500
-"""Predictions, of some 20 kB; the oldest are deleted."""
+"""Predictions of a kind, of some 20 kB; the oldest are deleted."""
+
+Answer = TypeVar("Answer")
 
 
 def predict_or_recall(
@@ -38,28 +40,48 @@ def predict_or_recall(
     What is measured on a GPU is always measured, and networks of other packages are always predicted: their code may
     have changed.
     """
-    path = _path(config)
-    if path is not None:
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            return _read(json.loads(path.read_text(encoding="utf-8")))
-    memory = predict_memory(config, progress)
-    if path is not None:
-        with suppress(OSError):  # a home that cannot be written costs the time of a prediction
-            with atomic_write(path) as stream:
-                json.dump(asdict(memory), stream)
-            for oldest in sorted(path.parent.glob("*.json"), key=lambda each: each.stat().st_mtime)[:-MOST_STORED]:
-                oldest.unlink(missing_ok=True)
-    return memory
+    path = None if config.device.startswith("cuda") else path_of("memory", config)
+    found = recall(path, _read)
+    if found is None:
+        found = predict_memory(config, progress)
+        remember(path, asdict(found))
+    return found
 
 
-def _path(config: MemoryPredictionConfig) -> Path | None:
-    if config.device.startswith("cuda") or config.model.name not in NETWORKS.rows:
+def path_of(kind: str, config: MemoryPredictionConfig, *further: Any) -> Path | None:
+    """Where the answer to a question is kept; None: nowhere.
+
+    Args:
+        kind: of answer: a folder.
+        config: the question.
+        further: what else is asked, in plain data.
+    """
+    if config.model.name not in NETWORKS.rows:
         return None
     asked = {key: value for key, value in asdict(config).items() if key not in NOT_ASKED}
-    digest = hashlib.sha256(json.dumps([asked, torch.__version__, _digest_of_code()], sort_keys=True).encode())
+    text = json.dumps([asked, *further, torch.__version__, _digest_of_code()], sort_keys=True)
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    cache = Path(os.environ.get("SVT_CACHE") or home / "svtoolkit")
-    return cache / "memory" / f"{digest.hexdigest()[:32]}.json"
+    folder = Path(os.environ.get("SVT_CACHE") or home / "svtoolkit")
+    return folder / kind / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+
+
+def recall(path: Path | None, read: Callable[[dict[str, Any]], Answer]) -> Answer | None:
+    """What was remembered there; None where there is nothing, or nothing that can be read."""
+    if path is not None:
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            return read(json.loads(path.read_text(encoding="utf-8")))
+    return None
+
+
+def remember(path: Path | None, answer: dict[str, Any]) -> None:
+    """Keep an answer; of those beside it the oldest are deleted."""
+    if path is None:
+        return
+    with suppress(OSError):  # a home that cannot be written costs the time of a prediction
+        with atomic_write(path) as stream:
+            json.dump(answer, stream)
+        for oldest in sorted(path.parent.glob("*.json"), key=lambda each: each.stat().st_mtime)[:-MOST_STORED]:
+            oldest.unlink(missing_ok=True)
 
 
 def _digest_of_code() -> str:

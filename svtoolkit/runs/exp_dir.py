@@ -41,6 +41,14 @@ FREE_KEYS = {
 }  # fmt: skip
 """Keys that may change when a run is resumed: none of them changes what is learnt."""
 
+EXACT_STRATEGIES = {"auto", "store", "reversible", "checkpoint", "recompute_norm", "offload", "planned"}
+"""Among these the strategy of a run may change when it is resumed: the gradients of each are those of stored
+activations; bit for bit for ResNets, else up to the order in which those of a value that is used twice are added up,
+as with another number of threads."""
+
+ARITHMETIC = {"memory.exact", "memory.exact_bits"}
+"""Keys of strategies that belong to the arithmetic of the network."""
+
 FREE_PREFIX = "trainer.logger_settings"
 """So may all that begin with it."""
 
@@ -177,12 +185,19 @@ def _check_same_config(saved: Path, content: dict[str, Any]) -> None:
     before, now = (flatten(without_credentials(each)) for each in (before, content))
     changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
     free = {*FREE_KEYS, *(["trainer.max_batch_size"] if now["trainer.batch_size"] is not None else [])}  # no effect
+    if _are_exact(before) and _are_exact(now):
+        free |= {key for key in changed if key.startswith("memory.")} - ARITHMETIC
     changed = [key for key in changed if key not in free and not key.startswith(FREE_PREFIX)]
     if changed:
         listed = ", ".join(f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in changed)
         raise UserError(
             f"{saved}: the run there has another configuration: {listed}; put it back or use another exp_dir"
         )
+
+
+def _are_exact(settings: dict[str, Any]) -> bool:
+    """Whether the gradients under the strategy of a run are those of stored activations."""
+    return settings.get("memory.strategy") in EXACT_STRATEGIES and not settings.get("memory.half")
 
 
 def set_aside_after(state: Path) -> None:

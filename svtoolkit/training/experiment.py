@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from svtoolkit.training.bad_utterances import BadUtterances
 from svtoolkit.training.fitting import explain_oom_at_start, fit_micro_batch, gpu_memory_bytes, oom_error, try_pass
 from svtoolkit.training.initialisation import read_start, speakers_digest
 from svtoolkit.training.loop import TrainingLoop
+from svtoolkit.training.memory_choice import card_of, choose_memory, expected_peak, text_of
+from svtoolkit.training.peak_check import PeakCheck
 from svtoolkit.training.run_record import open_record
 from svtoolkit.training.run_schedule import build_run_schedule
 from svtoolkit.training.run_state import UnfitStateError, check_state
@@ -97,7 +100,6 @@ class Experiment:
     """
 
     def __init__(self, config: TrainConfig, world: World = ALONE, state: dict[str, Any] | None = None) -> None:
-        self.config = config
         self.world = world
         settings = config.trainer
         self.device = choose_device(settings.device, "trainer.device") if world.size == 1 else world.device
@@ -119,7 +121,13 @@ class Experiment:
                 f"the saved state does not fit this run: its head has {len(state['head']['weight'])} classes, the data "
                 f"have {classes}; use another exp_dir"
             )
-        self.sampler = self._build_sampler(state)
+        batch_size = choose_batch_size(settings, len(self.data.training_set), world.size)
+        share = share_of(batch_size, world.size)
+        card = card_of(self.device)
+        wanted = None if settings.micro_batch is None else micro_batch_of(settings, share)
+        memory, micro_batch = choose_memory(config, share, classes, card, world, state, wanted)
+        self.config = config = replace(config, memory=memory)
+        self.sampler = self._build_sampler(batch_size, micro_batch or self._micro_batch(share, state))
         self.schedule = build_run_schedule(config, self.sampler.steps_per_epoch)
         self.sampler.total_steps = self.schedule.total_steps
         self.front_end = front_end_of(config.features).to(self.device)
@@ -139,6 +147,7 @@ class Experiment:
             augmenter=self.data.augmenter,
         )
         self._fit()
+        expected = expected_peak(config, card, share, self.step.head.num_classes, world, self.sampler.micro_batch)
         self.loop = TrainingLoop(
             self.step,
             self.schedule,
@@ -150,6 +159,8 @@ class Experiment:
             fingerprint=self.data.fingerprint(),
             speakers=speakers_digest(self.data.training_set),
             report_bad=partial(self.bad_utterances.add_rows, self.data.training_set.utterances),
+            memory=text_of(config.memory),
+            peak_check=PeakCheck(expected),
         )
         log_run(config, self.data, self.step, self.schedule, self.sampler.micro_batch, trainable.strategy)
 
@@ -171,13 +182,11 @@ class Experiment:
         self.bad_utterances.add(bad)
         return validation
 
-    def _build_sampler(self, state: dict[str, Any] | None) -> BatchSampler:
-        entries = len(self.data.training_set)
-        batch_size = choose_batch_size(self.config.trainer, entries, self.world.size)
+    def _build_sampler(self, batch_size: int, micro_batch: int) -> BatchSampler:
         return BatchSampler(
-            entries,
+            len(self.data.training_set),
             batch_size=batch_size,
-            micro_batch=self._micro_batch(share_of(batch_size, self.world.size), state),
+            micro_batch=micro_batch,
             seed=self.config.seed,
             rank=self.world.rank,
             processes=self.world.size,

@@ -21,6 +21,7 @@ from svtoolkit.system.progress import Progress, show_progress
 from svtoolkit.system.signals import ASKING, StopRequest
 from svtoolkit.training.learning_check import LearningCheck
 from svtoolkit.training.meters import Meter
+from svtoolkit.training.peak_check import PeakCheck
 from svtoolkit.training.run_schedule import RunSchedule
 from svtoolkit.training.run_state import UnfitStateError, collect_state, restore_state
 from svtoolkit.training.step import OptimizerStep
@@ -41,6 +42,8 @@ class TrainingLoop:
         name_utterances: rows of the training set -> what to call them in a message.
         fingerprint: of the training data; a state of other data is refused.
         speakers: digest of the speakers that the classes stand for, kept with each state.
+        memory: strategy in force, as a state keeps it.
+        peak_check: looks at the memory of the first steps.
         report_bad: given the utterances that gave no crop: row of the training set's utterances -> reason.
 
     Of several processes the first one validates and writes; history is given to it alone.
@@ -57,6 +60,8 @@ class TrainingLoop:
     fingerprint: str
     speakers: str
     report_bad: Callable[[Mapping[int, str]], object]
+    memory: str
+    peak_check: PeakCheck
 
     def __post_init__(self) -> None:
         self.world = self.step.world
@@ -94,6 +99,7 @@ class TrainingLoop:
         with StopRequest() as stop, self._progress() as progress:
             while not self.is_finished:
                 self._one_step(batches, history, progress)
+                self.peak_check.look(self.step.device)
                 at_epoch_end = self.finished_steps % self.schedule.steps_per_epoch == 0
                 if at_epoch_end:
                     if history is not None:
@@ -219,6 +225,7 @@ class TrainingLoop:
             nonfinite_steps=self.nonfinite_steps,
             fingerprint=self.fingerprint,
             speakers=self.speakers,
+            memory=self.memory,
             micro_batch=self.step.batch_size // self.world.size // self.step.accumulation,
         )  # by all processes: they gather the head
         if history is None:

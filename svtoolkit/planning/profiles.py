@@ -1,0 +1,156 @@
+"""Profiles of a network under every strategy that suits it, recalled where they were made before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import torch
+
+from svtoolkit.config import (
+    CheckpointConfig,
+    MemoryPredictionConfig,
+    MemoryStrategyConfig,
+    OptimConfig,
+    PlannedConfig,
+    RecomputeNormConfig,
+    SGDConfig,
+)
+from svtoolkit.errors import UserError
+from svtoolkit.memory.registry import STRATEGIES
+from svtoolkit.planning.step_profile import StepProfile, UpdateProfile, profiler_of
+from svtoolkit.planning.stored_predictions import path_of, recall, remember
+from svtoolkit.system.processes import count_cores, map_unordered
+
+NOT_PLANNED = {"offload"}
+"""Whose time and memory are those of a bus and of the host, which no profile knows."""
+
+VARIANTS: dict[str, list[MemoryStrategyConfig]] = {
+    "checkpoint": [CheckpointConfig("checkpoint", segments=segments) for segments in ("blocks", "sqrt", "recursive")],
+    "recompute_norm": [RecomputeNormConfig("recompute_norm", expansions=expansions) for expansions in (False, True)],
+    "planned": [PlannedConfig("planned", times=times) for times in (1.1, 1.35, 1.7)],
+}
+"""Strategy -> its settings that are tried; of others those it begins with."""
+
+FEW = 2
+"""Profiles that are not worth a process each."""
+
+
+@dataclass
+class Profiles:
+    """What was found of a network.
+
+    Attributes:
+        steps: (strategy as JSON, fp32 or 16 bits) -> profile; None: the network cannot be under it.
+        updates: optimizer as JSON -> profile.
+    """
+
+    steps: dict[tuple[str, str], StepProfile | None] = field(default_factory=dict)
+    updates: dict[str, UpdateProfile] = field(default_factory=dict)
+
+    def step(self, memory: MemoryStrategyConfig, precision: str) -> StepProfile | None:
+        """Of a strategy in a precision."""
+        return self.steps[_key(memory), bits_of(precision)]
+
+    def update(self, optim: OptimConfig) -> UpdateProfile:
+        """Of an optimizer."""
+        return self.updates[_key(optim)]
+
+
+def strategies_tried() -> list[MemoryStrategyConfig]:
+    """Settings of every row of STRATEGIES that can be planned, the plainest first."""
+    found: list[MemoryStrategyConfig] = []
+    for name in sorted(STRATEGIES.rows, key=lambda name: name != "store"):
+        if name not in NOT_PLANNED:
+            found += VARIANTS.get(name) or [(STRATEGIES.rows[name].settings or MemoryStrategyConfig)(name)]
+    return found
+
+
+def bits_of(precision: str) -> str:
+    """fp32 or 16 bits: both types of these take the same room and time."""
+    return "fp32" if precision == "fp32" else "16 bits"
+
+
+def profile_or_recall(
+    question: MemoryPredictionConfig,
+    memories: Sequence[MemoryStrategyConfig],
+    precisions: Sequence[str],
+    optims: Sequence[OptimConfig],
+    progress: Callable[[int], object] = lambda done: None,
+) -> Profiles:
+    """Profiles of the steps of a network under strategies, in precisions, and of the updates of optimizers.
+
+    Args:
+        question: network, head, sizes and number of devices; other settings do not count.
+        progress: called with how many are new.
+
+    Raises:
+        UserError: a part that cannot be built, or an optimizer that cannot be predicted.
+    """
+    asked = replace(question, memory=MemoryStrategyConfig(), optim=SGDConfig(), batch_size=1, precision="fp32")
+    path = path_of("profiles", asked)
+    known: dict[str, Any] = recall(path, dict) or {}
+    wanted = {_name("step", memory, bits_of(precision)): (memory, bits_of(precision))
+              for precision in precisions for memory in memories}  # fmt: skip
+    updates = {_name("update", optim): optim for optim in optims}
+    missing = {name: each for name, each in wanted.items() if name not in known}
+    parts = [_Part(asked, part, [optim for name, optim in updates.items() if name not in known] if not number else [])
+             for number, part in enumerate(_divided(missing))]  # fmt: skip
+    if any(part.steps or part.optims for part in parts):
+        killed = "a process that predicts the memory of a step was killed, probably because memory ran out"
+        for part, found in map_unordered(_profile, parts, count_cores() if len(missing) > FEW else 1, killed=killed):
+            known.update(found)
+            progress(len(part.steps) + len(part.optims))
+        remember(path, known)
+    return Profiles(
+        {
+            (_key(memory), bits): known[name] and StepProfile.from_plain(known[name])
+            for name, (memory, bits) in wanted.items()
+        },
+        {_key(optim): UpdateProfile.from_plain(known[name]) for name, optim in updates.items()},
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """What one process profiles."""
+
+    question: MemoryPredictionConfig
+    steps: Mapping[str, tuple[MemoryStrategyConfig, str]]
+    optims: Sequence[OptimConfig]
+
+
+def _divided(missing: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Into as many parts as there are cores, of like length; one where there are few."""
+    parts = count_cores() if len(missing) > FEW else 1
+    for number in range(parts):
+        yield dict(list(missing.items())[number::parts])
+
+
+def _profile(part: _Part) -> dict[str, Any]:
+    """Profiles in plain data, by name."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    found: dict[str, Any] = {}
+    try:
+        with profiler_of(part.question) as profiler:
+            for optim in part.optims:
+                found[_name("update", optim)] = asdict(profiler.profile_update(optim))
+            for name, (memory, bits) in part.steps.items():
+                try:
+                    found[name] = asdict(profiler.profile_step(memory, "fp32" if bits == "fp32" else "bf16"))
+                except UserError:  # the network cannot be under it
+                    found[name] = None
+    finally:
+        torch.set_num_threads(threads)
+    return found
+
+
+def _key(settings: Any) -> str:
+    return json.dumps(asdict(settings), sort_keys=True)
+
+
+def _name(kind: str, settings: Any, *further: str) -> str:
+    return " ".join([kind, _key(settings), *further])

@@ -1,0 +1,109 @@
+"""The memory strategy of a run: as configured, as the run that is resumed had it, or what fits the GPU best."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+
+from svtoolkit.config import MemoryStrategyConfig, TrainConfig
+from svtoolkit.distributed.world import World
+from svtoolkit.errors import UserError
+from svtoolkit.memory.registry import AUTO, STRATEGIES
+from svtoolkit.planning.automatic import ExpectedPeak, choose_way, expect_peak
+from svtoolkit.planning.cards import GIB, Card, card_at_hand
+from svtoolkit.training.run_state import UnfitStateError
+
+log = logging.getLogger(__name__)
+
+
+def card_of(device: torch.device) -> Card | None:
+    """The GPU that a run is on; None on the CPU, which has no limit to fit into."""
+    if device.type != "cuda":
+        return None
+    about = torch.cuda.get_device_properties(device)
+    return card_at_hand(about.name, about.total_memory, (about.major, about.minor))
+
+
+def choose_memory(
+    config: TrainConfig,
+    share: int,
+    num_classes: int,
+    card: Card | None,
+    world: World,
+    state: dict[str, Any] | None,
+    micro_batch: int | None,
+) -> tuple[MemoryStrategyConfig, int | None]:
+    """Strategy of a run, and the micro-batch where that was chosen with it.
+
+    With memory=auto a resumed run keeps what it began with, on whatever card; a new one on a GPU takes the quickest
+    exact strategy that is predicted to fit; on the CPU auto stays, which is reversible where the network is.
+
+    Args:
+        state: that the run resumes from; None: it begins.
+        micro_batch: as configured; None: free.
+
+    Raises:
+        UnfitStateError: the state has a strategy that there is none of.
+    """
+    if config.memory.strategy != AUTO:
+        return config.memory, None
+    if state is not None:
+        return _of_state(state, config.memory), None
+    if card is None:
+        return config.memory, None
+    # The first process chooses: other cards may differ in a little, and their choice must not.
+    ways = [choose_way(config, card, share, num_classes, world.size, micro_batch)] if world.is_first else []
+    (way,) = world.all_gather(ways)
+    if way is None:
+        log.info("memory=auto: what optim=%s needs cannot be predicted", config.optim.name)
+        return config.memory, None
+    log.info(
+        "memory=auto: %s, %d crops at once: %.1f of %.1f GiB predicted, %.2f x the time of stored activations",
+        words_of(way.memory), way.micro_batch, way.peak_bytes / GIB, card.gib, way.relative,
+    )  # fmt: skip
+    if way.peak_bytes > card.memory_bytes:
+        log.warning("no strategy is predicted to fit this GPU; this one needs least")
+    return way.memory, way.micro_batch
+
+
+def words_of(memory: MemoryStrategyConfig) -> str:
+    """A strategy as the words that choose it."""
+    begun = asdict((STRATEGIES[memory.strategy].settings or MemoryStrategyConfig)(memory.strategy))
+    changed = [f"memory.{key}={value}" for key, value in asdict(memory).items() if value != begun[key]]
+    return " ".join([f"memory={memory.strategy}", *changed]).replace("True", "true").replace("False", "false")
+
+
+def text_of(memory: MemoryStrategyConfig) -> str:
+    """A strategy as a state keeps it."""
+    return json.dumps(asdict(memory))
+
+
+def expected_peak(
+    config: TrainConfig, card: Card | None, share: int, num_classes: int, world: World, micro_batch: int
+) -> ExpectedPeak | None:
+    """What a step on a GPU is predicted to need; None on the CPU, on other processes than the first, or if unknown."""
+    if card is None or not world.is_first:
+        return None
+    return expect_peak(config, card, share, num_classes, world.size, micro_batch)
+
+
+def _of_state(state: dict[str, Any], configured: MemoryStrategyConfig) -> MemoryStrategyConfig:
+    """What a run began with; states of older versions do not say, and their runs had what auto is on the CPU."""
+    text = state["facts"].get("memory")
+    if text is None:
+        return configured
+    try:
+        found = json.loads(text)
+        if found["strategy"] == AUTO:
+            return configured
+        settings = STRATEGIES[found["strategy"]].settings or MemoryStrategyConfig
+        memory: MemoryStrategyConfig = settings(**found)
+    except (TypeError, ValueError, KeyError, UserError) as error:
+        raise UnfitStateError(
+            f"the saved state does not fit this run: its memory strategy is {text!r:.80}; use another exp_dir"
+        ) from error
+    return replace(memory, exact=configured.exact, exact_bits=configured.exact_bits)
