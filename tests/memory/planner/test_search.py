@@ -30,7 +30,7 @@ def options(draw, result, way="store", *, recomputed=False, stash=None, extra=0)
         forward,
         backward_held + draw(st.integers(0, result)),
         backward_held,
-        holds_input=stash is None,
+        holds_input=draw(st.booleans()) if not recomputed else stash is None,
         holds_result=holds_result,
         recomputed=recomputed,
         stash=stash,
@@ -126,7 +126,7 @@ class Player:
                 for position in range(begin, end):
                     there = entered + (run.sizes[position] if position > begin else 0)
                     self.moment(there + run.blocks[position].forward)
-            if not was_held and (single is None or single.holds_input):
+            if not was_held and (single is None or single.holds_input or (stored[place] and not at_top)):
                 self.there[name_in] = run.sizes[begin]
             if single:
                 self.there[number, level, begin, "kept"] = single.kept
