@@ -82,14 +82,21 @@ def measure_network(
 
 
 def _double(network: nn.Module) -> nn.Module:
-    """A copy whose weights are fake."""
+    """A copy with stored activations whose weights are fake."""
     memo: dict[int, Any] = {}
     for parameter in network.parameters():
         made = torch.empty(parameter.shape, dtype=parameter.dtype)
         memo[id(parameter)] = nn.Parameter(made, requires_grad=parameter.requires_grad)
     for buffer in network.buffers():
         memo[id(buffer)] = torch.empty(buffer.shape, dtype=buffer.dtype)
-    return copy.deepcopy(network, memo)
+    for module in network.modules():  # a strategy that it is under now, and what else is hooked to it, is left out
+        for hooks in (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks):
+            memo[id(hooks)] = type(hooks)()
+    double = copy.deepcopy(network, memo)
+    for module in double.modules():
+        if isinstance(module, Chain):
+            module.planner = None
+    return double
 
 
 def _empty(network: nn.Module, crops: Crops) -> Tensor:

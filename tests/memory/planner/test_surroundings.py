@@ -12,6 +12,7 @@ from network_material import narrow
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from svtoolkit.memory import apply_strategy
 from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.memory.planner.choice import fastest, stored_plans
 from svtoolkit.memory.planner.costs import Costs, Run, outlay_of
@@ -59,6 +60,13 @@ def drawn_plan(run: Run, draws: random.Random, begin: int = 0, end: int | None =
             parts.append(draws.choice(options).part(begin))
             begin += 1
     return tuple(parts)
+
+
+def test_it_does_not_matter_what_a_network_is_under_before():
+    network = build_model("resnet10", num_bins=16, embedding_dim=8, base_width=4)
+    expected = measure_network(network, Crops(4, 24, 16))
+    apply_strategy(network, "recompute_norm")
+    assert measure_network(network, Crops(4, 24, 16)) == expected
 
 
 def plans_tried(costs: Costs) -> Iterator[tuple[Plan, ...]]:
