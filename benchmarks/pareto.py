@@ -225,15 +225,17 @@ def draw(points: Sequence[Point]) -> bytes:
         for strategy, colour, marker in zip(strategies, _COLOURS, _MARKERS, strict=False):
             own = sorted((p.gib, p.times) for p in points if (p.network, p.strategy) == (network, strategy))
             if own:
-                line = "-" if strategy == PLANNED else ""
-                axes.plot(*zip(*own, strict=True), line, marker=marker, color=colour, markersize=5, label=strategy)
+                line = "-" if strategy == PLANNED else "none"
+                axes.plot(
+                    *zip(*own, strict=True), linestyle=line, marker=marker, color=colour, markersize=5, label=strategy
+                )
         axes.set_title(network)
         axes.set_xlabel("GiB an utterance")
         axes.set_ylabel("time, of stored")
     handles = {
         label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    figure.legend(handles.values(), handles, loc="outside lower center", ncol=min(4, len(handles)))
+    figure.legend(handles.values(), handles, loc="outside lower center", ncol=columns)
     return png_bytes(figure)
 
 
