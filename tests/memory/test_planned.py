@@ -6,10 +6,8 @@ from itertools import accumulate
 
 import pytest
 import torch
-from network_material import narrow
 from reversible_material import (
     assert_bit_equal,
-    assert_same_buffers,
     one_step,
     random_map,
     relative_error,
@@ -64,14 +62,6 @@ def test_gradients_and_statistics_are_those_of_stored_activations(cast):
     assert_bit_equal(found, stored)
 
 
-def test_where_values_are_used_twice_they_differ_in_the_order_of_a_sum():
-    network, frames = narrow("eres2netv2", num_bins=16, embedding_dim=8).double(), random_map(3, 24, 16).double()
-    stored = one_step(network, frames, "store")
-    found = one_step(network, frames, "planned", times=1.4, **CROPS)
-    assert_same_buffers(found, stored)
-    assert relative_error(found, stored) < 1e-9
-
-
 def test_the_memory_that_is_asked_for_is_not_exceeded():
     with FakeTensorMode():
         network = resnet().train()
@@ -88,7 +78,8 @@ def test_enough_memory_stores_everything():
 
 @pytest.mark.parametrize("inexact", [False, True])
 def test_codes_of_8_bits_are_kept_only_where_they_may_be(inexact):
-    costs, _ = measure_network(resnet(), Crops(4, 24, 16), stashes=inexact)
+    network = nn.Sequential(Chain(nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 16))))
+    costs, _ = measure_network(network, Crops(4, 24, 16), stashes=inexact)
     assert any(option.stash for run in costs.runs for block in run.blocks for option in block.options) == inexact
 
 
