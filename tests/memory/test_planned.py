@@ -140,3 +140,9 @@ def test_a_run_fills_in_its_crops():
         )  # fmt: skip
     assert trainable.strategy == "planned"
     assert plans_of(trainable.network)
+
+
+def test_nothing_is_said_among_what_a_command_prints(caplog):
+    with caplog.at_level("INFO"):
+        apply_strategy(resnet(), "planned", times=1.4, **CROPS)
+    assert not caplog.records
