@@ -36,7 +36,7 @@ def test_the_table(capsys):
     assert len(rows) == 3
     for row in rows:
         assert re.fullmatch(
-            r" *\d\.\d\d +0\.\d\d +16  memory=\w+( memory\.\w+=\w+)? trainer.precision=fp\d+ optim=sgd(_8bit)? "
+            r" *\d\.\d\d +0\.\d\d +16  memory=\w+( memory\.\w+=[\w.]+)? trainer.precision=fp\d+ optim=sgd(_8bit)? "
             r"trainer\.micro_batch=16",
             row,
         )
