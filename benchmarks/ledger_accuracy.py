@@ -43,7 +43,7 @@ from svtoolkit.errors import UserError
 from svtoolkit.memory import apply_strategy
 from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.planning import cards
-from svtoolkit.planning.assembly import build_trainable
+from svtoolkit.planning.assembly import build_trainable, for_crops
 from svtoolkit.planning.profiles import strategies_tried
 from svtoolkit.planning.step_profile import SAMPLES_PER_FRAME, StepProfile, profiler_of
 
@@ -178,21 +178,23 @@ def strategy_words(memory: MemoryStrategyConfig) -> str:
     )
 
 
-def measure_network(name: str, rounds: int, *, time_only: bool = False) -> Iterator[Point | Timing]:
+def measure_network(
+    name: str, rounds: int, *, time_only: bool = False, without: Sequence[str] = ()
+) -> Iterator[Point | Timing]:
     question = MemoryPredictionConfig(
         frames=FRAMES, num_bins=BINS, num_classes=CLASSES, device="cpu", model=NETWORKS[name], optim=SGDConfig()
     )
     real = RealStep(question)
     profiles: list[tuple[MemoryStrategyConfig, str, StepProfile]] = []
     with profiler_of(question) as profiler:
-        for memory in strategies_tried():
+        for memory in [each for each in strategies_tried() if each.strategy not in without]:
             for precision in ("fp32",) if time_only else ("fp32", "bf16"):
                 try:
                     profiles.append((memory, precision, profiler.profile_step(memory, precision)))
                 except UserError:
                     continue
     for memory, precision, found in profiles:
-        apply_strategy(real.network, **asdict(memory))
+        apply_strategy(real.network, **asdict(for_crops(memory, FRAMES, BINS, precision)))
         for batch in () if time_only else BATCHES:
             for accumulates, measured in zip((False, True), real.measure(batch, precision), strict=True):
                 predicted = round(found.peak_bytes(batch, accumulates=accumulates))
@@ -205,7 +207,7 @@ def measure_network(name: str, rounds: int, *, time_only: bool = False) -> Itera
     taken: dict[str, list[float]] = {}
     for _ in range(rounds + 1):
         for memory, _found in in_fp32:
-            apply_strategy(real.network, **asdict(memory))
+            apply_strategy(real.network, **asdict(for_crops(memory, FRAMES, BINS, "fp32")))
             real.drop_gradients()
             inputs = real.inputs(TIMED_BATCH)
             begin = time.process_time()
@@ -268,6 +270,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words, parser = open_command(__doc__, arguments)
     parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=list(NETWORKS))
     parser.add_argument("--rounds", type=int, default=1, help="steps of every strategy that are timed")
+    parser.add_argument("--without", nargs="+", default=[], help="strategies that are left out")
     parser.add_argument("--time-only", action="store_true", help="leave memory out")
     options = parser.parse_args(words)
     torch.set_num_threads(1)
@@ -275,7 +278,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     load = load_average()
     found: list[Point | Timing] = []
     for name in options.networks:
-        found += measure_network(name, options.rounds, time_only=options.time_only)
+        found += measure_network(name, options.rounds, time_only=options.time_only, without=options.without)
         points = [each for each in found if isinstance(each, Point)]
         timings = [each for each in found if isinstance(each, Timing)]
         summary = summarise_all(points, timings)

@@ -105,9 +105,10 @@ def _advice(config: TrainConfig, micro_batch: int, num_classes: int, world: Worl
     peaks = suggestions(config, micro_batch, num_classes, world)
     fitting = [(words, peak) for words, peak in peaks if peak + NON_TENSOR_BYTES <= limit]
     listed = ", ".join(f"{words} ({peak / GIB:.1f} GiB)" for words, peak in fitting or peaks)
+    more = f"`svt plan model={config.model.name}` lists what fits"
     if fitting:
-        return f"each of these is predicted to fit: {listed}"
-    return f"no single change is predicted to: {listed}; combine them, or take a smaller network"
+        return f"each of these is predicted to fit: {listed}; {more}"
+    return f"no single change is predicted to: {listed}; combine them ({more}), or take a smaller network"
 
 
 def try_pass(step: OptimizerStep, samples: int, micro_batch: int) -> None:

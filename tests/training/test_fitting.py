@@ -108,7 +108,8 @@ def test_the_refusal_names_what_is_predicted_to_fit(tmp_path, by_hand, monkeypat
     named = {words for words in peaks if f"{words} (" in str(refusal.value)}
     assert named == {words for words, peak in peaks.items() if peak <= middle}
     with pytest.raises(
-        UserError, match=r"no single change is predicted to: .*; combine them, or take a smaller network"
+        UserError,
+        match=r"no single change is predicted to: .*; combine them \(`svt plan model=\w+` lists what fits\), or",
     ):
         fit_micro_batch(config, 8, 18, ALONE, attempt, 1)
 
