@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import kaldi_native_fbank as knf
 import numpy as np
 import soundfile
 import torch
@@ -93,6 +92,8 @@ class CommonPipeline:
 
 def kaldi_native_features(num_bins: int) -> Features:
     """kaldi-native-fbank with Kaldi's dither, drawn by it for every frame."""
+    import kaldi_native_fbank as knf  # no other way needs it
+
     options = knf.FbankOptions()
     options.frame_opts.dither = 1.0
     options.frame_opts.window_type = "hamming"

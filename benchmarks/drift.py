@@ -23,8 +23,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from benchmarks.gpu.equality import relative_l2
 from benchmarks.machine import load_average, open_command, write_record
-from benchmarks.memory_cuda import relative_l2
 from benchmarks.step_time import BATCH, compare_times, passes, time_in_turns
 from benchmarks.training_step import BINS, FRAMES, REVERSIBLE, build_network
 from svtoolkit.device import PRECISIONS, autocast

@@ -1,11 +1,9 @@
 """Memory and time of a training step: every network of the paper's tables, stored, checkpointed and reversible.
 
     python -m benchmarks.memory --output benchmarks/results/memory.json
-    python -m benchmarks.memory --output benchmarks/results/memory.json --device cuda --seconds 500 --only-missing
 
-On the CPU: what the ledger predicts on fake tensors (GiB per utterance, breakdown of the peak, largest
-batch, live memory over a step), and the time of steps with real arithmetic on one thread. On a GPU: the allocator's
-own peak, the largest batch under a cap, time, and gradients bit for bit.
+What the ledger predicts on fake tensors (GiB per utterance, breakdown of the peak, largest batch, live memory over a
+step), and the time of steps with real arithmetic on one thread. `benchmarks/gpu.sh` measures the same on a GPU.
 
 The file is written after each network of each part. What it holds of other networks and parts stays, so that a long
 list can be measured in several calls; every record names the run that made it.
@@ -26,12 +24,11 @@ from typing import Any
 
 import torch
 
-from benchmarks import memory_cuda, memory_ledger, step_time
+from benchmarks import memory_ledger, step_time
 from benchmarks.machine import command_line, describe_machine
 from benchmarks.memory_summary import format_tables, summarise
 from benchmarks.published import PUBLISHED, optimizer_of
 from benchmarks.training_step import BINS, CLASSES, FRAMES, is_reversible
-from svtoolkit.device import choose_device
 from svtoolkit.errors import UserError
 from svtoolkit.models import list_models
 from svtoolkit.system.atomic import atomic_write
@@ -40,57 +37,38 @@ BUDGET_GIB = 9.2
 """What an 11 GB GPU leaves for tensors, context and workspaces apart: about what the paper's stored ResNets need at
 the largest batches that it publishes of them, by the ledger."""
 
-CAP_GB = 11.0
-"""Cap on the allocator of a larger GPU, in 10^9 bytes; the 0.76 GB more of an 11 GiB GPU go to the context, which
-lies outside the allocator."""
-
 
 @dataclass(frozen=True)
 class Part:
     """One kind of measurement.
 
     Attributes:
-        device: that it is made on.
         networks: measured unless others are named.
         measure: name of a network -> record.
         accepts: whether a named network can be measured.
     """
 
-    device: str
     networks: Collection[str]
     measure: Callable[[str], dict[str, Any]]
     accepts: Callable[[str], bool] = lambda name: True
 
 
-def parts_of(options: argparse.Namespace, device: torch.device) -> dict[str, Part]:
+def parts_of(options: argparse.Namespace) -> dict[str, Part]:
     """The parts of a run by name, in order."""
-    cap, rounds = options.cap_gb * 1e9, options.rounds
-    reversible = [name for name in PUBLISHED if is_reversible(name)]
 
     def batches(name: str) -> dict[str, Any]:
         published = PUBLISHED[name].batch if name in PUBLISHED else None
         return memory_ledger.largest_batches(name, optimizer_of(name), published, options.budget_gib)
 
-    parts = {
-        "ledger": Part("cpu", PUBLISHED, memory_ledger.memory_per_utterance),
-        "breakdown": Part(
-            "cpu", memory_ledger.BREAKDOWNS, memory_ledger.breakdown, memory_ledger.BREAKDOWNS.__contains__
-        ),
-        "timeline": Part("cpu", memory_ledger.TIMELINE, memory_ledger.timeline, is_reversible),
-        "largest_batch": Part("cpu", PUBLISHED, batches),
+    return {
+        "ledger": Part(PUBLISHED, memory_ledger.memory_per_utterance),
+        "breakdown": Part(memory_ledger.BREAKDOWNS, memory_ledger.breakdown, memory_ledger.BREAKDOWNS.__contains__),
+        "timeline": Part(memory_ledger.TIMELINE, memory_ledger.timeline, is_reversible),
+        "largest_batch": Part(PUBLISHED, batches),
         "step_time": Part(
-            "cpu", step_time.TIMED, partial(step_time.compare_strategies, rounds=rounds, frames=options.frames)
+            step_time.TIMED, partial(step_time.compare_strategies, rounds=options.rounds, frames=options.frames)
         ),
-        "cuda_memory": Part("cuda", PUBLISHED, partial(memory_cuda.memory_per_utterance, device=device)),
-        "cuda_largest_batch": Part(
-            "cuda",
-            PUBLISHED,
-            lambda name: memory_cuda.largest_batches(name, optimizer_of(name), cap, device),
-        ),
-        "cuda_step_time": Part("cuda", PUBLISHED, partial(memory_cuda.step_times, rounds=rounds, device=device)),
-        "cuda_equality": Part("cuda", reversible, partial(memory_cuda.bit_equality, device=device), is_reversible),
     }
-    return {name: part for name, part in parts.items() if part.device == device.type}
 
 
 def chosen_tasks(options: argparse.Namespace, parts: dict[str, Part]) -> list[tuple[str, str]]:
@@ -102,7 +80,7 @@ def chosen_tasks(options: argparse.Namespace, parts: dict[str, Part]) -> list[tu
     names = options.parts.split(",") if options.parts else list(parts)
     for name in names:
         if name not in parts:
-            raise UserError(f"--parts: there is no part {name!r} on {options.device}; expected {', '.join(parts)}")
+            raise UserError(f"--parts: there is no part {name!r}; expected {', '.join(parts)}")
     networks = options.networks.split(",") if options.networks else None
     for network in networks or ():
         if network not in list_models():
@@ -138,16 +116,16 @@ def write_document(path: Path, document: dict[str, Any]) -> None:
         stream.write("\n")
 
 
-def measure(options: argparse.Namespace, command: str, device: torch.device) -> dict[str, Any]:
+def measure(options: argparse.Namespace, command: str) -> dict[str, Any]:
     """Measure what is asked for and write after each network; returns the whole document."""
-    parts = parts_of(options, device)
+    parts = parts_of(options)
     tasks = chosen_tasks(options, parts)
     document = read_document(options.output)
     records = document["parts"]
     if options.only_missing:
         tasks = [(part, network) for part, network in tasks if network not in records.get(part, {})]
     deadline = time.monotonic() + options.seconds
-    document["runs"].append(describe_run(options, command, device))
+    document["runs"].append(describe_run(options, command))
     for position, (part, network) in enumerate(tasks):
         if time.monotonic() > deadline:
             print(f"{options.seconds:g} s are over: {len(tasks) - position} of {len(tasks)} left to --only-missing")
@@ -165,34 +143,29 @@ def measure(options: argparse.Namespace, command: str, device: torch.device) -> 
     return document
 
 
-def describe_run(options: argparse.Namespace, command: str, device: torch.device) -> dict[str, Any]:
+def describe_run(options: argparse.Namespace, command: str) -> dict[str, Any]:
     return {
         "command": command,
         "machine": describe_machine("torch"),
-        "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
-        "cudnn_tf32": torch.backends.cudnn.allow_tf32 if device.type == "cuda" else None,
         "threads": torch.get_num_threads(),
         "frames": FRAMES,
         "bins": BINS,
         "classes": CLASSES,
         "budget_gib": options.budget_gib,
-        "cap_gb": options.cap_gb,
     }
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True, help="JSON file to write or to add to")
-    parser.add_argument("--device", default="cpu", help="cpu, or cuda")
     parser.add_argument("--networks", help="names with commas between them; default: those of each part")
-    parser.add_argument("--parts", help="names with commas between them; default: all of the device")
+    parser.add_argument("--parts", help="names with commas between them; default: all")
     parser.add_argument("--only-missing", action="store_true", help="leave out what the file holds already")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing new after so long")
     parser.add_argument("--rounds", type=int, default=7, help="times that a step is timed")
     parser.add_argument("--frames", type=int, default=FRAMES, help="of an utterance in the part step_time")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads")
     parser.add_argument("--budget-gib", type=float, default=BUDGET_GIB, help="for the ledger's largest batch")
-    parser.add_argument("--cap-gb", type=float, default=CAP_GB, help="for the GPU's largest batch, 10^9 bytes")
     return parser.parse_args(words)
 
 
@@ -201,12 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(words)
     torch.set_num_threads(options.threads)
     try:
-        device = choose_device(options.device)
-        if device.type == "cuda" and device.index is None:  # the cap on the allocator wants a number
-            device = torch.device("cuda", torch.cuda.current_device())
-        # As the trainer has it: trainer.deterministic=true.
-        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
-        document = measure(options, command_line("memory", words), device)
+        document = measure(options, command_line("memory", words))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from benchmarks.published import TABLE_I
 from benchmarks.training_step import (
     BINS,
     CHECKPOINT,
@@ -41,12 +42,6 @@ BREAKDOWNS = {
 }
 """Table I of the paper and its reversible peers: network -> strategy, optimizer, batch. The paper's DF-ResNet56 has a
 batch of 16."""
-
-TABLE_I_GB = {
-    "resnet34": {"batch": 64, "activations": 5.14, "optimizer_states": 0.032, "weights": 0.027, "others": 0.455},
-    "df_resnet56": {"batch": 16, "activations": 5.244, "optimizer_states": 0.041, "weights": 0.018, "others": 0.389},
-}
-"""What the paper publishes of the two; its optimizer states may hold the gradients."""
 
 TIMELINE = ("revnet57",)
 
@@ -83,16 +78,17 @@ def largest_batches(name: str, optimizer: str, published_batch: int | None, budg
     largest, published_peak = {}, None
     for strategy in (REVERSIBLE,) if is_reversible(name) else (STORE, CHECKPOINT):
         for chosen in (optimizer, f"{optimizer}_8bit") if strategy == REVERSIBLE else (optimizer,):
-            memory = StepMemory(
-                batch_size=LARGE_BATCH,
-                strategy=strategy,
-                whole=_step_report(name, strategy, chosen, LARGE_BATCH),
-                single=_step_report(name, strategy, chosen, 1),
-            )
+            memory = step_memory(name, strategy, chosen)
             largest[f"{strategy}, {chosen}"] = memory.largest_batch(budget_gib * GIB)
             if strategy == STORE and published_batch is not None:
                 published_peak = memory.peak_of(published_batch) / GIB
     return {"budget_gib": budget_gib, "largest_batch": largest, "stored_gib_at_published_batch": published_peak}
+
+
+def step_memory(name: str, strategy: str, optimizer: str) -> StepMemory:
+    """Whole steps on ``LARGE_BATCH`` utterances and on one."""
+    whole, single = (_step_report(name, strategy, optimizer, size) for size in (LARGE_BATCH, 1))
+    return StepMemory(batch_size=LARGE_BATCH, strategy=strategy, whole=whole, single=single)
 
 
 def _step_report(name: str, strategy: str, optimizer: str, batch_size: int) -> MemoryReport:
@@ -130,7 +126,7 @@ def breakdown(name: str) -> dict[str, Any]:
                 "highest": report.highest,
             }
         )
-    return {"rows": rows, "published_gb": TABLE_I_GB.get(name)}
+    return {"rows": rows, "published_gb": TABLE_I.get(name)}
 
 
 def timeline(name: str) -> dict[str, Any]:

@@ -57,10 +57,6 @@ def _row(name: str, records: Records) -> dict[str, Any]:
         "step_time_ratio_median": against_stored.get("ratio_median"),
         "step_time_ratio_processor": against_stored.get("ratio_processor"),
         "step_time_target_met": against_stored["ratio_fastest"] <= TARGET if REVERSIBLE in times else None,
-        "cuda_gib_per_utterance": _found(records, "cuda_memory", name, "gib_per_utterance"),
-        "cuda_largest_batch": _found(records, "cuda_largest_batch", name, "largest_batch"),
-        "cuda_step_time": _found(records, "cuda_step_time", name, "by_precision"),
-        "cuda_gradients_equal": _equality(records, name),
     }
 
 
@@ -75,18 +71,6 @@ def _ratio(more: float | None, less: float | None) -> float | None:
 def _published_ratio(name: str) -> float | None:
     published = PUBLISHED.get(name)
     return round(PUBLISHED[published.peer].gb / published.gb, 2) if published and published.peer else None
-
-
-def _equality(records: Records, name: str) -> dict[str, int] | None:
-    """Settings in which the gradients are equal, and those in which stored activations give the same ones twice."""
-    settings = _found(records, "cuda_equality", name, "settings")
-    if settings is None:
-        return None
-    return {
-        "settings": len(settings),
-        "equal": sum(row["equal"] for row in settings),
-        "stored_repeats_itself": sum(row["stored_repeats_itself"] for row in settings),
-    }
 
 
 def _free_depth(records: Records) -> dict[str, Any] | None:
@@ -107,7 +91,7 @@ def _free_depth(records: Records) -> dict[str, Any] | None:
 def format_tables(records: Records, summary: Mapping[str, Any]) -> str:
     """Markdown: memory by network, breakdown, time."""
     rows = summary.get("rows", [])
-    tables = [_memory_table(rows), _breakdown_table(records), _time_table(records), _gpu_table(rows)]
+    tables = [_memory_table(rows), _breakdown_table(records), _time_table(records)]
     depth = summary.get("free_depth")
     if depth:
         words = "free" if depth["met"] else "NOT free"
@@ -185,33 +169,6 @@ def _time_table(records: Records) -> str:
     target = f"target {TARGET:.2f} (ideal {IDEAL:.2f})"
     head = f"network|store, s|against it, s|ratio of the fastest|of the medians|of processor time|{target}"
     return _table("time of forward and backward pass on the CPU", head, body)
-
-
-def _gpu_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    body = []
-    for row in rows:
-        memory = row["cuda_gib_per_utterance"]
-        batches = row["cuda_largest_batch"]
-        times = row["cuda_step_time"]
-        equal = row["cuda_gradients_equal"]
-        for precision in ("fp32", "fp16"):
-            at = (memory or {}).get(precision) or {}
-            fits = (batches or {}).get(precision) or {}
-            took = ((times or {}).get(precision) or {}).get("strategies", {})
-            slower = [f"{name} {t['ratio_fastest']:.2f}" for name, t in took.items() if name != STORE]
-            body.append(
-                [
-                    f"{row['network']}, {precision}",
-                    ", ".join(f"{name} {_number(value, '{:.4f}')}" for name, value in at.items()) or UNMEASURED,
-                    "; ".join(f"{name}: {size}" for name, size in fits.items()) or UNMEASURED,
-                    ", ".join(slower) or UNMEASURED,
-                    f"{equal['equal']} of {equal['settings']}" if equal else UNMEASURED,
-                ]
-            )
-    measured = any(any(cell != UNMEASURED for cell in line[1:]) for line in body)
-    if not measured:
-        return f"on a GPU: {UNMEASURED}" if body else ""
-    return _table("on a GPU", "network|GiB per utterance|largest batch|time against store|equal gradients", body)
 
 
 def _number(value: float | None, form: str) -> str:

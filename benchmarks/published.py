@@ -1,4 +1,4 @@
-"""The networks of Liu & Qian's tables V and VI: what the paper publishes of their memory, and our targets.
+"""What Liu & Qian publish of memory, in their tables I, V, VI and VII, and our targets.
 
 B. Liu and Y. Qian, "Memory-Efficient Training for Deep Speaker Embedding Learning in Speaker Verification",
 arXiv:2412.01195. They measured on an 11 GB GTX 2080 Ti with crops of 200 frames and 80 bins: GB per utterance, and the
@@ -33,6 +33,12 @@ class Published:
     stricter_target: float | None = None
 
 
+TABLE_I: dict[str, dict[str, float]] = {
+    "resnet34": {"batch": 64, "activations": 5.14, "optimizer_states": 0.032, "weights": 0.027, "others": 0.455},
+    "df_resnet56": {"batch": 16, "activations": 5.244, "optimizer_states": 0.041, "weights": 0.018, "others": 0.389},
+}
+"""GB of a step on a batch."""
+
 TABLE_V = {
     "resnet34": Published(0.06, 154),
     "revnet46": Published(0.04, 235, "resnet34", 0.039, 236, target=0.018),
@@ -65,6 +71,19 @@ TABLE_VI = {
 }
 
 PUBLISHED = TABLE_V | TABLE_VI
+
+TOTAL_BATCH = 256
+TABLE_VII = {
+    "resnet101": (9, 2),
+    "revnet137": (1, 3),
+    "resnet152": (12, 3),
+    "revnet197": (1, 5),
+    "df_resnet179": (19, 3),
+    "df_revnet281": (2, 5),
+    "df_resnet233": (22, 4),
+    "df_revnet377": (2, 6),
+}
+"""GPUs of 11 GB that train on ``TOTAL_BATCH`` crops a step, and days that they take."""
 
 FREE_DEPTH = ("revnet57", "revnet137", "revnet197")
 """Networks whose memory per utterance may differ by ``FREE_DEPTH_TOLERANCE`` at most, however deep they are."""

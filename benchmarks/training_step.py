@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from benchmarks.textbook import invert_by_the_book
 from svtoolkit.config import (
     AdamW8bitConfig,
     AdamWConfig,
@@ -32,6 +33,9 @@ CLASSES = 17982
 STORE, CHECKPOINT, REVERSIBLE = "store", "checkpoint", "reversible"
 STRATEGIES = (STORE, CHECKPOINT, REVERSIBLE)
 """What becomes of activations; checkpoint: ``torch.utils.checkpoint`` around every block, by this module alone."""
+
+BY_THE_BOOK = "by the book"
+"""Of a reversible network: ``benchmarks.textbook``, to compare memory with."""
 
 OPTIMIZERS: dict[str, type[OptimConfig]] = {
     "sgd": SGDConfig,
@@ -66,10 +70,21 @@ def build_network(
 
 
 def set_strategy(network: ChainNetwork, strategy: str, *, exact: bool = True) -> None:
-    """Put a network that was built for store or reversible under one of ``STRATEGIES``."""
-    apply_strategy(network, REVERSIBLE if strategy == REVERSIBLE else STORE, exact=exact)
+    """Put a network that was built for store or reversible under one of ``STRATEGIES``, or ``BY_THE_BOOK``."""
+    apply_strategy(network, _of_package(strategy), exact=exact)
+    _set_own(network, strategy)
+
+
+def _of_package(strategy: str) -> str:
+    return REVERSIBLE if strategy == REVERSIBLE else STORE
+
+
+def _set_own(network: ChainNetwork, strategy: str) -> None:
+    """What the package has no strategy for, on a network with stored activations."""
     if strategy == CHECKPOINT:
         checkpoint_blocks(network)
+    if strategy == BY_THE_BOOK:
+        invert_by_the_book(network)
 
 
 def checkpoint_blocks(network: ChainNetwork) -> None:
@@ -87,7 +102,7 @@ class TrainingStep:
 
     Args:
         name: of the network.
-        strategy: one of ``STRATEGIES``.
+        strategy: one of ``STRATEGIES``, or ``BY_THE_BOOK``; or any strategy of the package, by its settings.
         optimizer: one of ``OPTIMIZERS``, with its default settings.
         precision: fp32, bf16 or fp16 (with loss scaling).
     """
@@ -95,7 +110,7 @@ class TrainingStep:
     def __init__(
         self,
         name: str,
-        strategy: str,
+        strategy: str | MemoryStrategyConfig,
         *,
         batch_size: int,
         optimizer: str = "sgd",
@@ -108,7 +123,7 @@ class TrainingStep:
         device = torch.device("cpu") if device is None else device
         self.trainable = build_trainable(
             ModelConfig(name),
-            MemoryStrategyConfig(REVERSIBLE if strategy == REVERSIBLE else STORE),
+            strategy if isinstance(strategy, MemoryStrategyConfig) else MemoryStrategyConfig(_of_package(strategy)),
             LossConfig(),
             OPTIMIZERS[optimizer](),
             num_bins=BINS,
@@ -117,9 +132,9 @@ class TrainingStep:
             channels_last=channels_last,
         )
         self.network, self.head, self.optimizer, _ = self.trainable
-        if strategy == CHECKPOINT:
+        if isinstance(strategy, str) and strategy != _of_package(strategy):
             assert isinstance(self.network, ChainNetwork)
-            checkpoint_blocks(self.network)
+            _set_own(self.network, strategy)
         self.head.margin = LossConfig().margin
         self.parameters = [*self.network.parameters(), *self.head.parameters()]
         self.precision = precision

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from benchmarks import drift
-from benchmarks.memory_cuda import relative_l2
+from benchmarks.gpu.equality import relative_l2
 from svtoolkit.reversible import AdditiveCoupling, ReversibleSequence
 
 torch.set_num_threads(1)

@@ -158,24 +158,15 @@ def test_the_largest_batch_fits_and_one_more_does_not(measured: Path) -> None:
     assert peaks[1] > budget * 0.999
 
 
-def test_what_no_card_measured_is_null_and_said_to_be_unmeasured(measured: Path, capsys: Any) -> None:
-    document = json.loads(measured.read_text(encoding="utf-8"))
-    rows = document["summary"]["rows"]
+def test_what_the_file_holds_is_left_out(measured: Path, capsys: Any) -> None:
+    rows = json.loads(measured.read_text(encoding="utf-8"))["summary"]["rows"]
     assert [row["network"] for row in rows] == ["resnet10", "revnet_tiny"]
-    for row in rows:
-        assert {key: value for key, value in row.items() if key.startswith("cuda_")} == {
-            "cuda_gib_per_utterance": None,
-            "cuda_largest_batch": None,
-            "cuda_step_time": None,
-            "cuda_gradients_equal": None,
-        }
-        assert row["step_time_ratio_fastest"] > 0
+    assert all(row["step_time_ratio_fastest"] > 0 for row in rows)
     words = ["--output", str(measured), "--networks", "resnet10", "--parts", "ledger", "--only-missing"]
     assert memory.main(words) == 0
     printed = capsys.readouterr()
-    assert "on a GPU: unmeasured" in printed.out
     assert "GiB per utterance, by the ledger" in printed.out
-    assert "ledger: resnet10" not in printed.err  # it was there
+    assert "ledger: resnet10" not in printed.err
 
 
 def test_nothing_new_is_begun_after_the_time_is_over(tmp_path: Path, capsys: Any) -> None:
@@ -188,10 +179,8 @@ def test_nothing_new_is_begun_after_the_time_is_over(tmp_path: Path, capsys: Any
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--parts", "ledgre"], "--parts: there is no part 'ledgre' on cpu; expected ledger, breakdown,"),
-        (["--parts", "cuda_memory"], "--parts: there is no part 'cuda_memory' on cpu"),
+        (["--parts", "ledgre"], "--parts: there is no part 'ledgre'; expected ledger, breakdown,"),
         (["--networks", "resnet10,resnet"], "--networks: there is no network 'resnet'"),
-        (["--device", "tpu"], "device is 'tpu', expected auto, cpu, cuda, cuda:N or mps"),
     ],
 )
 def test_what_is_asked_for_must_be_there(tmp_path: Path, capsys: Any, words: list[str], sentence: str) -> None:

@@ -1,0 +1,1 @@
+"""What only a GPU can say, in parts that are measured each by itself: `bash benchmarks/gpu.sh`."""
