@@ -30,6 +30,16 @@ def write_record(path: Path, benchmark: str, words: Sequence[str], packages: Seq
         stream.write("\n")
 
 
+END = "<!-- end -->"
+
+
+def write_page(path: Path, begin: str, text: str) -> None:
+    """Put text between a line of a page that begins it and ``END``."""
+    before, rest = path.read_text(encoding="utf-8").split(begin)
+    with atomic_write(path) as stream:
+        stream.write(before + begin + text + END + rest.split(END, 1)[1])
+
+
 def command_line(benchmark: str, words: Sequence[str]) -> str:
     return shlex.join(["python", "-m", f"benchmarks.{benchmark}", *words])
 

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from benchmarks.textbook import invert_by_the_book
 from svtoolkit.config import (
     AdamW8bitConfig,
     AdamWConfig,
@@ -33,9 +32,6 @@ CLASSES = 17982
 STORE, CHECKPOINT, REVERSIBLE = "store", "checkpoint", "reversible"
 STRATEGIES = (STORE, CHECKPOINT, REVERSIBLE)
 """What becomes of activations; checkpoint: ``torch.utils.checkpoint`` around every block, by this module alone."""
-
-BY_THE_BOOK = "by the book"
-"""Of a reversible network: ``benchmarks.textbook``, to compare memory with."""
 
 OPTIMIZERS: dict[str, type[OptimConfig]] = {
     "sgd": SGDConfig,
@@ -70,21 +66,14 @@ def build_network(
 
 
 def set_strategy(network: ChainNetwork, strategy: str, *, exact: bool = True) -> None:
-    """Put a network that was built for store or reversible under one of ``STRATEGIES``, or ``BY_THE_BOOK``."""
+    """Put a network that was built for store or reversible under one of ``STRATEGIES``."""
     apply_strategy(network, _of_package(strategy), exact=exact)
-    _set_own(network, strategy)
+    if strategy == CHECKPOINT:
+        checkpoint_blocks(network)
 
 
 def _of_package(strategy: str) -> str:
     return REVERSIBLE if strategy == REVERSIBLE else STORE
-
-
-def _set_own(network: ChainNetwork, strategy: str) -> None:
-    """What the package has no strategy for, on a network with stored activations."""
-    if strategy == CHECKPOINT:
-        checkpoint_blocks(network)
-    if strategy == BY_THE_BOOK:
-        invert_by_the_book(network)
 
 
 def checkpoint_blocks(network: ChainNetwork) -> None:
@@ -102,7 +91,7 @@ class TrainingStep:
 
     Args:
         name: of the network.
-        strategy: one of ``STRATEGIES``, or ``BY_THE_BOOK``; or any strategy of the package, by its settings.
+        strategy: one of ``STRATEGIES``; or any strategy of the package, by its settings.
         optimizer: one of ``OPTIMIZERS``, with its default settings.
         precision: fp32, bf16 or fp16 (with loss scaling).
     """
@@ -132,9 +121,9 @@ class TrainingStep:
             channels_last=channels_last,
         )
         self.network, self.head, self.optimizer, _ = self.trainable
-        if isinstance(strategy, str) and strategy != _of_package(strategy):
+        if strategy == CHECKPOINT:
             assert isinstance(self.network, ChainNetwork)
-            _set_own(self.network, strategy)
+            checkpoint_blocks(self.network)
         self.head.margin = LossConfig().margin
         self.parameters = [*self.network.parameters(), *self.head.parameters()]
         self.precision = precision

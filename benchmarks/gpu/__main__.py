@@ -73,14 +73,21 @@ def measure_here(name: str, options: argparse.Namespace) -> bool:
 
     from benchmarks.gpu import records
     from benchmarks.gpu.parts import Settings
+    from svtoolkit.device import choose_device
+    from svtoolkit.errors import UserError
 
     if options.device == "cpu" and PARTS[name].needs_cuda:
         print(f"{name}: left out, it needs CUDA", flush=True)
         return True
-    device = torch.device(options.device)
+    try:
+        device = choose_device(options.device)
+    except UserError as error:
+        print(f"{name}: {error}", flush=True)
+        return False
     if device.type == "cuda":  # the cap on the allocator wants a number
         device = torch.device("cuda", device.index or 0)
         torch.cuda.set_device(device)
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False  # as the trainer has it
     part = importlib.import_module(f"benchmarks.gpu.{name}")
     seconds = PARTS[name].seconds if options.seconds is None else options.seconds
     document = records.measure(

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import torch
 
 from benchmarks.step_time import synchronizer
+from svtoolkit.device import is_out_of_memory
 
 
 def reported_peak(run: Callable[[], object], device: torch.device) -> int | None:
@@ -28,8 +29,10 @@ def runs(run: Callable[[], object], device: torch.device) -> bool:
         run()
         synchronizer(device)()
         return True
-    except torch.OutOfMemoryError:
-        pass  # its traceback holds tensors: they can go only after it
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        # Its traceback holds tensors: they can go only after it.
     release(device)
     return False
 

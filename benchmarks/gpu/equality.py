@@ -6,6 +6,7 @@ equal them.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from itertools import product
 from typing import Any
@@ -14,8 +15,9 @@ import torch
 from torch import Tensor
 
 from benchmarks.gpu.parts import Items, Settings
-from benchmarks.gpu.subjects import LAYOUTS, PRECISIONS, cudnn_switched, key_of, strategies
-from benchmarks.training_step import BINS, FRAMES, STORE, build_network
+from benchmarks.gpu.subjects import LAYOUTS, PRECISIONS, cudnn_switched, frames_of, key_of, strategies, strategy_config
+from benchmarks.training_step import BINS, STORE, build_network
+from svtoolkit.config import MemoryStrategyConfig
 from svtoolkit.device import autocast
 from svtoolkit.memory import apply_strategy
 from svtoolkit.models import ChainNetwork
@@ -29,7 +31,7 @@ def items(settings: Settings) -> Items:
     """Keys: network, strategy, precision. reversible of reversible networks first, the others after it."""
     networks = ("revnet_tiny",) if settings.tiny else NETWORKS
     pairs = [(network, "reversible") for network in networks if "revnet" in network]
-    rest = [name for name in strategies() if name not in (STORE, "reversible")]
+    rest = [name for name in strategies() if name not in (STORE, "reversible", "stash8")]  # the last rounds
     pairs += list(product(networks, ["recompute_norm"] if settings.tiny else rest))
     for (network, strategy), precision in product(pairs, PRECISIONS):
         yield key_of(network, strategy, precision), partial(compare, network, strategy, precision, settings)
@@ -37,17 +39,18 @@ def items(settings: Settings) -> Items:
 
 def compare(network: str, strategy: str, precision: str, settings: Settings) -> dict[str, Any]:
     """Under all settings of ``SWITCHES`` and both memory layouts; how many are equal, and the rows."""
-    frames, device = (16 if settings.tiny else FRAMES), settings.device
-    features = torch.randn(BATCH, frames, BINS, generator=torch.Generator().manual_seed(0)).to(device)
+    device, config = settings.device, strategy_config(strategy, precision, settings)
+    stored_config = MemoryStrategyConfig(STORE)
+    features = torch.randn(BATCH, frames_of(settings), BINS, generator=torch.Generator().manual_seed(0)).to(device)
     rows = []
     for channels_last in LAYOUTS:
         built = build_network(network, STORE, channels_last=channels_last, device=device)
         for setting in product((True, False), repeat=len(SWITCHES)):
             switches = dict(zip(SWITCHES, setting, strict=True))
             with cudnn_switched(**switches):
-                stored = gradients(built, STORE, features, precision)
-                again = gradients(built, STORE, features, precision)
-                found = gradients(built, strategy, features, precision)
+                stored = gradients(built, stored_config, features, precision)
+                again = gradients(built, stored_config, features, precision)
+                found = gradients(built, config, features, precision)
             rows.append(
                 {
                     **switches,
@@ -65,9 +68,9 @@ def compare(network: str, strategy: str, precision: str, settings: Settings) -> 
     }
 
 
-def gradients(network: ChainNetwork, strategy: str, features: Tensor, precision: str) -> list[Tensor]:
+def gradients(network: ChainNetwork, strategy: MemoryStrategyConfig, features: Tensor, precision: str) -> list[Tensor]:
     """Of all weights, under a strategy of the package."""
-    apply_strategy(network, strategy)
+    apply_strategy(network, **asdict(strategy))
     network.zero_grad(set_to_none=True)
     with autocast(features.device, precision):
         embeddings = network(features)

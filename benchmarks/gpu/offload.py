@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from benchmarks.gpu.equality import are_equal, gradients, relative_l2
 from benchmarks.gpu.parts import Items, Settings
-from benchmarks.gpu.subjects import cudnn_switched
-from benchmarks.training_step import BINS, FRAMES, STORE, build_network
+from benchmarks.gpu.subjects import cudnn_switched, frames_of
+from benchmarks.training_step import BINS, STORE, build_network
+from svtoolkit.config import MemoryStrategyConfig
 from svtoolkit.memory.host_pool import HostPool, pinned
 from svtoolkit.memory.strategies.offload import Offload
 from svtoolkit.memory.strategies.store import store
@@ -62,10 +63,10 @@ def repeat(name: str, case: str, settings: Settings) -> dict[str, Any]:
     network = build_network(name, STORE, device=settings.device)
     generator = torch.Generator().manual_seed(0)
     steps = 1 if settings.tiny else STEPS
-    sizes = [(BATCH + number % 3, (16 if settings.tiny else FRAMES) - 8 * (number % 2)) for number in range(steps)]
+    sizes = [(BATCH + number % 3, frames_of(settings) - 8 * (number % 2)) for number in range(steps)]
     batches = [torch.randn(*size, BINS, generator=generator).to(settings.device) for size in sizes]
     with cudnn_switched(deterministic=True):
-        expected = [gradients(network, STORE, features, "fp32") for features in batches]
+        expected = [gradients(network, MemoryStrategyConfig(STORE), features, "fp32") for features in batches]
         found = CASES[case](network, batches, settings)
     differences = [relative_l2(one, other) for one, other in zip(found, expected, strict=True)]
     is_half = case == "half precision"

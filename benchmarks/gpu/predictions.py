@@ -62,7 +62,7 @@ def predict(subject: Subject) -> dict[str, Any]:
         precision=subject.precision,
         device="cpu",
         model=ModelConfig(subject.network),
-        memory=strategy_config(subject.strategy),
+        memory=strategy_config(subject.strategy, subject.precision),
         optim=OPTIMIZERS[subject.optimizer](),
     )
     try:

@@ -13,6 +13,7 @@ import torch
 
 from benchmarks.gpu.parts import Items, LeftOutError
 from benchmarks.machine import describe_machine
+from svtoolkit.device import is_out_of_memory
 from svtoolkit.errors import UserError
 from svtoolkit.system.atomic import atomic_write
 
@@ -84,9 +85,9 @@ def attempt(run: Callable[[], Any]) -> dict[str, Any]:
         if (missing.name or "").partition(".")[0] in ("svtoolkit", "benchmarks"):
             return {ERROR: traceback.format_exc()}
         return {LEFT_OUT: f"{missing.name} is not installed"}
-    except torch.OutOfMemoryError:
-        return {TOO_LARGE: True}
-    except Exception:
+    except Exception as error:
+        if is_out_of_memory(error):
+            return {TOO_LARGE: True}
         return {ERROR: traceback.format_exc()}
 
 

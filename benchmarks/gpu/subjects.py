@@ -12,7 +12,7 @@ import torch
 
 from benchmarks.gpu.parts import Settings
 from benchmarks.step_time import synchronizer
-from benchmarks.training_step import TrainingStep
+from benchmarks.training_step import BINS, FRAMES, TrainingStep
 from svtoolkit.config import MemoryStrategyConfig
 from svtoolkit.memory.registry import STRATEGIES
 
@@ -31,9 +31,15 @@ def strategies() -> list[str]:
     return list(STRATEGIES)
 
 
-def strategy_config(name: str) -> MemoryStrategyConfig:
-    """The strategy as `memory=name` has it."""
-    return (STRATEGIES[name].settings or MemoryStrategyConfig)(name)
+def strategy_config(name: str, precision: str, settings: Settings | None = None) -> MemoryStrategyConfig:
+    """The strategy as a run with `memory=name` has it: one that is made for crops is told theirs."""
+    own = STRATEGIES[name].settings or MemoryStrategyConfig
+    crops = {"frames": frames_of(settings), "num_bins": BINS, "precision": precision}
+    return own(name, **{key: value for key, value in crops.items() if key in own.__dataclass_fields__})
+
+
+def frames_of(settings: Settings | None) -> int:
+    return 16 if settings is not None and settings.tiny else FRAMES
 
 
 def combinations(networks: tuple[str, ...], precisions: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
@@ -61,15 +67,16 @@ def build_step(
     Raises:
         UserError: the strategy is none for the network.
     """
-    small = {"frames": 16, "classes": 20} if settings.tiny else {}
+    small = {"classes": 20} if settings.tiny else {}
     return TrainingStep(
         network,
-        strategy_config(strategy),
+        strategy_config(strategy, precision, settings),
         batch_size=2 if settings.tiny else batch_size,
         optimizer=optimizer,
         precision=precision,
         device=settings.device,
         channels_last=channels_last,
+        frames=frames_of(settings),
         **small,
     )
 

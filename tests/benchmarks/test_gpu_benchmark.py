@@ -98,7 +98,6 @@ def test_gradients_are_compared_under_all_switches(small: str, monkeypatch: pyte
         return taken(*words)
 
     monkeypatch.setattr(equality, "gradients", watched)
-    monkeypatch.setattr(equality, "FRAMES", 8)
     found = equality.compare(small, "reversible", "fp32", TINY)
     assert (found["settings"], found["equal"], found["stored_repeats_itself"]) == (16, 16, 16)
     assert len(seen) == 8
@@ -110,7 +109,7 @@ def test_gradients_are_compared_under_all_switches(small: str, monkeypatch: pyte
 
 def test_gradients_that_differ_are_seen(small: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = equality.apply_strategy
-    monkeypatch.setattr(equality, "apply_strategy", lambda network, strategy: plain(network, strategy, exact=False))
+    monkeypatch.setattr(equality, "apply_strategy", lambda network, **how: plain(network, **how | {"exact": False}))
     monkeypatch.setattr(equality, "SWITCHES", ("deterministic",))
     found = equality.compare(small, "reversible", "fp32", TINY)
     assert (found["settings"], found["equal"], found["stored_repeats_itself"]) == (4, 0, 4)
@@ -259,6 +258,7 @@ def test_predictions_are_made_once_and_read_as_lines(
     small: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(predictions, "FRAMES", 16)
+    monkeypatch.setattr(subjects, "FRAMES", 16)
     wanted = [predictions.Subject(small, strategy, "sgd", "fp32") for strategy in ("store", "checkpoint")]
     path = tmp_path / "predicted.json"
     predictions.predict_all(path, wanted)
@@ -355,6 +355,9 @@ def test_a_part_in_this_process(monkeypatch: pytest.MonkeyPatch, capsys: Any, tm
     words = ["--here", "--tiny", "--device", "cpu", "--folder", str(tmp_path)]
     assert driver.main(["batches", *words]) == 0
     assert "batches: left out, it needs CUDA" in capsys.readouterr().out
+    if not torch.cuda.is_available():
+        assert driver.main(["batches", "--here", "--folder", str(tmp_path)]) == 1
+        assert "batches: device is cuda, but torch" in capsys.readouterr().out
     assert driver.main(["replicas", *words]) == 0
     found = json.loads((tmp_path / "replicas.json").read_text())["records"]
     assert found["all-reduce of 64 MiB"]["left_out"] == "it needs two GPUs, and the device is a CPU"
