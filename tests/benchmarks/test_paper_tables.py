@@ -49,8 +49,8 @@ def test_published_compressions_are_quotients_of_published_figures() -> None:
         rows = [row for row in csv.DictReader(stream) if row["compression"] and not row["optimizer"].endswith("8bit")]
     ours = {figure.network: figure.published for figure in FIGURES if figure.what == paper_tables.COMPRESSION}
     assert len(rows) == len(ours)
-    for row in rows:
-        assert ours[row["system"].lower().replace("-", "_")] == pytest.approx(float(row["compression"]), abs=8e-3)  # some are cut off, not rounded
+    for row in rows:  # some are cut off, not rounded
+        assert ours[row["system"].lower().replace("-", "_")] == pytest.approx(float(row["compression"]), abs=8e-3)
 
 
 def test_what_the_reasons_say_of_the_published_figures_is_so() -> None:
