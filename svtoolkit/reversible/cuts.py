@@ -35,7 +35,8 @@ class _Recomputed(torch.autograd.Function):
     ) -> Tensor:
         ctx.modules, ctx.state, ctx.parameters = modules, state, parameters
         ctx.autocast = AutocastState.capture(x.device)
-        run = Run(modules, ParameterGradients(parameters))
+        run = Run(modules, ParameterGradients(parameters), {})
+        ctx.norms = run.norms
         with ctx.autocast.restored():
             kept, value = record(run, parts, x, needs_input=ctx.needs_input_grad[3], whole=True)
         # The caller holds the input too: save it through autograd.
@@ -76,7 +77,7 @@ class _Recomputed(torch.autograd.Function):
         gradients = ParameterGradients(ctx.parameters)
         with untracked_statistics(ctx.state.modules), ctx.autocast.restored():
             # the engine's own gradient must not be overwritten
-            dx = unwind(Run(ctx.modules, gradients), kept, [upstream.clone()])
+            dx = unwind(Run(ctx.modules, gradients, ctx.norms), kept, [upstream.clone()])
         return None, None, None, dx if ctx.needs_input_grad[3] else None, *gradients.in_order()
 
 

@@ -18,8 +18,10 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from svtoolkit.reversible.stash import Stash
 
-Way: TypeAlias = Literal["store", "norm", "expand", "groups"]
+Way: TypeAlias = Literal["store", "norm", "expand", "groups", "chunks"]
 WAYS: tuple[Way, ...] = get_args(Way)
+FROM_INPUT: tuple[Way, ...] = ("groups", "chunks")
+"""Ways that keep the input alone."""
 
 
 class Leaf(NamedTuple):
@@ -34,6 +36,9 @@ class Leaf(NamedTuple):
             ``groups``: its input alone; its gradient is that of one group of channels or layers after the other, each
             evaluated again. Of modules that can (``svtoolkit.reversible.manual_backward.can_group``); else as
             ``Segment((Leaf(position),))``.
+            ``chunks``: its input alone; its gradient is that of an eighth of the batch after the other, evaluated once
+            more for every BatchNorm that another one reads. Of modules that can
+            (``svtoolkit.reversible.chunks.can_chunk``); else as ``Segment((Leaf(position),))``.
     """
 
     position: int
@@ -78,13 +83,18 @@ def by_halves(count: int) -> Plan:
     return _halved(0, count)
 
 
-def positions(*parts: Part) -> Iterator[int]:
+def leaves(*parts: Part) -> Iterator[Leaf]:
     """Of all modules, in order."""
     for part in parts:
         if isinstance(part, Leaf):
-            yield part.position
+            yield part
         else:
-            yield from positions(*part.parts)
+            yield from leaves(*part.parts)
+
+
+def positions(*parts: Part) -> Iterator[int]:
+    """Of all modules, in order."""
+    return (leaf.position for leaf in leaves(*parts))
 
 
 def one_by_one(plan: Plan) -> list[Part]:
@@ -94,13 +104,13 @@ def one_by_one(plan: Plan) -> list[Part]:
         if isinstance(part, Leaf) or len(list(positions(part))) == 1:
             found.append(part)
         else:
-            found.extend(Segment((leaf,), part.stash) for leaf in _leaves(part))
+            found.extend(Segment((leaf,), part.stash) for leaf in leaves(part))
     return found
 
 
 def is_stored(part: Part) -> bool:
     """Whether autograd keeps what a part's gradient needs."""
-    return isinstance(part, Leaf) and part.way != "groups"
+    return isinstance(part, Leaf) and part.way not in FROM_INPUT
 
 
 def runs_of(plan: Plan) -> list[tuple[bool, Plan]]:
@@ -138,17 +148,13 @@ def check_plan(plan: Plan, count: int) -> None:
         raise ValueError("a plan has a segment without parts, expected at least one in each")
     if list(positions(*plan)) != list(range(count)):
         raise ValueError(f"a plan has the positions {list(positions(*plan))}, expected each of {count} once, in order")
-    ways = {leaf.way for part in plan for leaf in _leaves(part)}
+    ways = {leaf.way for part in plan for leaf in leaves(part)}
     if unknown := sorted(ways - set(WAYS)):
         raise ValueError(f"a plan has the way {unknown[0]!r}, expected one of {', '.join(WAYS)}")
 
 
 def _has_parts(part: Part) -> bool:
     return isinstance(part, Leaf) or (bool(part.parts) and all(_has_parts(inner) for inner in part.parts))
-
-
-def _leaves(part: Part) -> list[Leaf]:
-    return [part] if isinstance(part, Leaf) else [leaf for inner in part.parts for leaf in _leaves(inner)]
 
 
 def _halved(begin: int, end: int) -> Plan:

@@ -32,7 +32,7 @@ def residual_backward(
         ceiling: where the ReLU ends.
     """
     aside: Plan = () if shortcut is None else (Segment((Leaf(len(body)),)),)
-    run = Run([*body] if shortcut is None else [*body, shortcut], request.gradients)
+    run = Run([*body] if shortcut is None else [*body, shortcut], request.gradients, {})
     kept, out = record(run, plan, x, needs_input=True, whole=True)
     kept_aside, beside = record(run, aside, x, needs_input=True, whole=True)
     total = out.add_(beside) if torch.result_type(out, beside) == out.dtype else out + beside

@@ -16,9 +16,22 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from svtoolkit.reversible.batch_norms import Norm, recorded_norms
+from svtoolkit.reversible.chunks import backward_in_chunks, can_chunk
 from svtoolkit.reversible.coupling import Record, ReversibleSequence, layout_of, refuse_in_place, split_streams
 from svtoolkit.reversible.manual_backward import GroupedBackward, Request, can_group, is_manual, recompute_backward
-from svtoolkit.reversible.plans import Leaf, Part, Segment, cuts_of, is_stored, only_leaf, pieces_of, positions
+from svtoolkit.reversible.plans import (
+    FROM_INPUT,
+    Leaf,
+    Part,
+    Segment,
+    cuts_of,
+    is_stored,
+    leaves,
+    only_leaf,
+    pieces_of,
+    positions,
+)
 from svtoolkit.reversible.recipes import recomputed_norms
 from svtoolkit.reversible.recomputation import ParameterGradients, RandomState
 from svtoolkit.reversible.stash import Stash
@@ -29,10 +42,16 @@ overwritten."""
 
 
 class Run(NamedTuple):
-    """Whose parts they are, and where gradients of parameters go; statistics are untracked in the second evaluation."""
+    """Whose parts they are, and where gradients of parameters go; statistics are untracked in the second evaluation.
+
+    Attributes:
+        norms: by position, of modules that are differentiated in chunks: what their norms found in the first
+            evaluation. None: they are differentiated otherwise.
+    """
 
     modules: list[nn.Module]
     gradients: ParameterGradients
+    norms: dict[int, list[Norm] | None]
 
     def learns(self, *parts: Part) -> bool:
         """Whether parts have a parameter that needs a gradient."""
@@ -158,7 +177,7 @@ def record(
     for number, piece in enumerate(pieces):
         if not needs_input and not run.learns(*piece):
             with torch.no_grad():
-                value = evaluate(run.modules, piece, value)
+                value = evaluate(run, piece, value)
             continue
         if is_stored(piece[0]):
             step, value = _graph(run, piece, value, needs_input=needs_input)
@@ -167,7 +186,7 @@ def record(
             with torch.no_grad():
                 before = kept[-1].tensor if kept and isinstance(kept[-1], Result) else None
                 is_needed = whole or number < len(pieces) - 1
-                step, value = _kept(run.modules, piece[0], value, before, needs_input=needs_input, is_needed=is_needed)
+                step, value = _kept(run, piece[0], value, before, needs_input=needs_input, is_needed=is_needed)
                 del before
             kept.append(step)
         needs_input = True
@@ -195,7 +214,7 @@ def run_leaves(modules: list[nn.Module], leaves: tuple[Leaf, ...], x: Tensor) ->
     return x
 
 
-def evaluate(modules: list[nn.Module], parts: tuple[Part, ...], x: Tensor) -> Tensor:
+def evaluate(run: Run, parts: tuple[Part, ...], x: Tensor) -> Tensor:
     """What parts make, without gradient.
 
     Raises:
@@ -203,13 +222,27 @@ def evaluate(modules: list[nn.Module], parts: tuple[Part, ...], x: Tensor) -> Te
     """
     begin, cuts = x._version, {position for part in parts for position in cuts_of(part)}
     value = x
-    for position in positions(*parts):
-        before, version, module = value, value._version, modules[position]
-        value = module(before)
+    for leaf in leaves(*parts):
+        position = leaf.position
+        before, version, module = value, value._version, run.modules[position]
+        value = _recorded(run, module, leaf, before) if leaf.way == "chunks" else module(before)
         refuse_in_place(module, x, begin)
         if position in cuts:
             refuse_in_place(module, before, version)
         del before
+    return value
+
+
+def _recorded(run: Run, module: nn.Module, leaf: Leaf, x: Tensor) -> Tensor:
+    """What a module makes, and the norms of its first evaluation, which are those of each."""
+    if leaf.position in run.norms:
+        return module(x)
+    run.norms[leaf.position] = None
+    if not can_chunk(module):
+        return module(x)
+    with recorded_norms(x.device) as found:
+        value = module(x)
+    run.norms[leaf.position] = found.norms
     return value
 
 
@@ -225,19 +258,19 @@ def _graph(run: Run, leaves: tuple[Part, ...], x: Tensor, *, needs_input: bool) 
 
 
 def _kept(
-    modules: list[nn.Module], part: Part, x: Tensor, result: Tensor | None, *, needs_input: bool, is_needed: bool
+    run: Run, part: Part, x: Tensor, result: Tensor | None, *, needs_input: bool, is_needed: bool
 ) -> tuple[Kept, Tensor]:
     """What is kept of a part that is recomputed, and its value; where that is not needed, some other tensor.
 
     Args:
         result: x, where it is kept already as a result.
     """
-    sequence = _sequence(modules, part)
+    sequence = _sequence(run.modules, part)
     if sequence is not None:
         value, made = sequence.run(x)
         return Result(value.detach(), needs_input, sequence, made), value
     random = RandomState(x.device)
-    value = evaluate(modules, (part,), x) if is_needed else x
+    value = evaluate(run, (part,), x) if is_needed else x
     stash = part.stash if isinstance(part, Segment) else None
     kept = result if result is not None else x.detach() if stash is None else stash.pack(x.detach())
     return Input(kept, needs_input, part, stash, random if not is_needed or random.is_consumed() else None), value
@@ -259,9 +292,14 @@ def _differentiate(run: Run, part: Part, x: Tensor, upstream: Upstream, *, needs
             assert isinstance(module, GroupedBackward)
             with torch.no_grad():
                 return module.backward_in_groups(x, upstream.pop(), Request(run.gradients, needs_input=needs_input))
-        if leaf.way in ("store", "groups") and is_manual(module):
+        norms = run.norms.get(leaf.position) if leaf.way == "chunks" else None
+        if norms is not None:
+            is_done, dx = backward_in_chunks(module, x, upstream, run.gradients, norms, needs_input=needs_input)
+            if is_done:
+                return dx
+        if leaf.way in ("store", *FROM_INPUT) and is_manual(module):
             return recompute_backward(module, x, upstream.pop(), run.gradients, needs_input=needs_input)
-        part = Segment((Leaf(leaf.position, "store" if leaf.way == "groups" else leaf.way),))
+        part = Segment((Leaf(leaf.position, "store" if leaf.way in FROM_INPUT else leaf.way),))
     assert isinstance(part, Segment)
     kept, _ = record(run, part.parts, x, needs_input=needs_input, whole=False)
     del x, _
