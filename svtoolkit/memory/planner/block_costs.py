@@ -15,6 +15,7 @@ from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.memory.planner.clock import Clock, Rates
 from svtoolkit.memory.planner.costs import Block, Option
 from svtoolkit.reversible import EightBits, ReversibleSequence, Stash
+from svtoolkit.reversible.chunks import can_chunk
 from svtoolkit.reversible.manual_backward import can_group
 from svtoolkit.reversible.plans import Part, Way
 from svtoolkit.reversible.segments import run_parts
@@ -92,6 +93,8 @@ def _treatments(block: nn.Module, *, stashes: bool) -> Iterator[Treatment]:
     yield from (Treatment(way, recomputed=True) for way in STORED)
     if can_group(block):
         yield Treatment("groups", recomputed=True)
+    if can_chunk(block):
+        yield Treatment("chunks", recomputed=True)
     if stashes:
         for way in STORED:
             yield Treatment(way, recomputed=True, stash=EightBits())

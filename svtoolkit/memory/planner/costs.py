@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from svtoolkit.reversible.plans import Leaf, Part, Plan, Segment, Way
+from svtoolkit.reversible.plans import FROM_INPUT, Leaf, Part, Plan, Segment, Way
 from svtoolkit.reversible.stash import Stash
 
 
@@ -26,7 +26,7 @@ class Option:
         backward_held: the same where somebody holds the gradient of the result all the while; that is not counted.
         holds_input: whether its input is kept as it is; inside a segment that of what is stored always is.
         holds_result: whether its result is kept for its own gradient.
-        recomputed: whether it is evaluated again: a segment of one leaf, or groups of channels.
+        recomputed: whether it is evaluated again: a segment of one leaf, or a way that keeps the input alone.
         stash: of this segment.
         seconds_at_end: as ``seconds``, at the end of a segment, where nobody reads its result.
         forward_at_end: as ``forward``, there.
@@ -48,7 +48,7 @@ class Option:
     def part(self, position: int) -> Part:
         """Of the plan of a chain where the block has this position."""
         leaf = Leaf(position, self.way)
-        return Segment((leaf,), self.stash) if self.recomputed and self.way != "groups" else leaf
+        return Segment((leaf,), self.stash) if self.recomputed and self.way not in FROM_INPUT else leaf
 
     @property
     def at_end(self) -> tuple[float, int]:
