@@ -77,6 +77,8 @@ class BlockCosts:
         result, is_view, seconds, forward = _Probe(block, form, self).evaluate()
         options: list[Option] = []
         for treatment in _treatments(block, stashes=self.stashes and not is_view):
+            if treatment.way == "chunks" and not _is_deep(options, form.bytes + result.bytes):
+                continue
             option = _Probe(block, form, self).option(treatment, result)
             if not any(_is_no_worse(other, option) for other in options):
                 options.append(option)
@@ -98,6 +100,14 @@ def _treatments(block: nn.Module, *, stashes: bool) -> Iterator[Treatment]:
     if stashes:
         for way in STORED:
             yield Treatment(way, recomputed=True, stash=EightBits())
+
+
+def _is_deep(options: list[Option], size: int) -> bool:
+    """Whether a block that is evaluated again takes much more than its input and result, which parts of a batch share.
+
+    Others gain little, and to measure them takes long.
+    """
+    return min((option.backward for option in options if option.recomputed), default=0) > 1.5 * size
 
 
 def _is_no_worse(one: Option, other: Option) -> bool:
