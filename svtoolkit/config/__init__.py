@@ -31,6 +31,7 @@ from svtoolkit.config.memory import CheckpointConfig, MemoryStrategyConfig, Offl
 from svtoolkit.config.networks import (
     EmbeddingLayersConfig,
     ERes2NetV2Config,
+    InvertibleConfig,
     ModelConfig,
     OnnxConfig,
     PooledConfig,
@@ -39,6 +40,7 @@ from svtoolkit.config.networks import (
     RepVggConfig,
     Res2NetConfig,
     ResNetConfig,
+    RevNetConfig,
     SpeakerNetConfig,
     SpeechBrainConfig,
     TitaNetConfig,

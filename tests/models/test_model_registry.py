@@ -39,7 +39,11 @@ def test_every_name_builds_the_contract_and_says_its_layers(name):
     assert children[-2:] == ["pooling", "embedding"]
     if isinstance(network, ChainNetwork):
         assert children[:-2] == ["stem", "stages"]
-    assert name == "revnet_tiny" or network.layers is None or name.endswith(f"net{network.layers}")
+    assert (
+        name.endswith("_tiny")
+        or network.layers is None
+        or name.endswith((f"net{network.layers}", f"next{network.layers}"))
+    )
 
 
 def one_of_each_kind() -> list[str]:
@@ -115,7 +119,7 @@ def test_an_unknown_option_is_answered_with_the_valid_ones():
     assert "did you mean 'base_width'?" in refusal("resnet34", basewidth=1)
 
 
-OTHERS = ["df_resnet56", "gemini_df_resnet60", "revnet_tiny", "df_revnet66"]
+OTHERS = ["df_resnet56", "gemini_df_resnet60", "revnet_tiny", "df_revnet66", "revnext_tiny"]
 
 
 @pytest.mark.parametrize("name", OTHERS)
