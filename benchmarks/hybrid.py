@@ -1,6 +1,7 @@
 """What inverting blocks layer by layer saves and costs, and whether what is learnt from it is worse.
 
-    python -m benchmarks.hybrid --train DIR --trials DIR --root DIR --output benchmarks/results/hybrid.json
+    python -m benchmarks.hybrid --train DIR --trials DIR --root DIR --seeds 0 --output benchmarks/results/hybrid.json
+    python -m benchmarks.hybrid ... --rounds 0 --output benchmarks/results/hybrid_learning.json
 
 Costs: GiB an utterance by `svt memory`'s ledger (float32, 200 frames, 80 bins) and processor time of a training step,
 under each strategy, in turns. Training: the same network, crops and order of crops with stored activations and with
@@ -9,6 +10,7 @@ inverted ones, seed by seed; equal error rate on the trials.
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 import time
@@ -123,18 +125,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--root", type=Path, required=True, help="what relative paths are relative to")
     parser.add_argument("--rounds", type=int, default=2, help="times that a step is timed; 0: none is")
     parser.add_argument("--batch", type=int, default=2, help="utterances of a timed step")
-    parser.add_argument("--seeds", type=int, default=3, help="runs under each strategy")
-    parser.add_argument("--steps", type=int, default=240, help="of a run")
+    parser.add_argument("--seeds", type=int, default=3, help="runs under each strategy; 0: none")
+    parser.add_argument("--steps", type=int, default=60, help="of a run")
     options = parser.parse_args(words)
     torch.set_num_threads(1)
     load = load_average()
     costs = measure_costs(options.rounds, options.batch) if options.rounds else []
+    runs = train_and_evaluate(options) if options.seeds else []
+    print(format_tables(costs, runs))
+    write_record(options.output, "hybrid", words, ["torch"], threads=1, load_average=load, costs=costs, runs=runs)
+    return 0
+
+
+def train_and_evaluate(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Each seed with stored activations, then with inverted ones."""
     speech = Speech(options.train, options.root)
     rows = [line.split() for line in (options.trials / "trials").read_text(encoding="utf-8").splitlines()]
     trials = [(one, other, word == "target") for one, other, word in rows]
-    evaluated = Speech(
-        options.trials, options.root, sorted({name for one, other, _ in trials for name in (one, other)})
-    )
+    names = sorted({name for one, other, _ in trials for name in (one, other)})
+    evaluated = Speech(options.trials, options.root, names)
     runs = []
     for seed in range(1, options.seeds + 1):
         for strategy in ("store", "hybrid"):
@@ -142,9 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rate = eer(network, evaluated, trials)
             runs.append({"seed": seed, "strategy": strategy, "loss": round(loss, 4), "eer": rate})
             print(runs[-1], file=sys.stderr, flush=True)
-    print(format_tables(costs, runs))
-    write_record(options.output, "hybrid", words, ["torch"], threads=1, load_average=load, costs=costs, runs=runs)
-    return 0
+    return runs
 
 
 if __name__ == "__main__":

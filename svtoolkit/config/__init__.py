@@ -16,6 +16,7 @@ from svtoolkit.config.commands import (
     ModelsConfig,
     PublishConfig,
     RecipeConfig,
+    ReversibilityConfig,
 )
 from svtoolkit.config.data import (
     ArchivesConfig,
