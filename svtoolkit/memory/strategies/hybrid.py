@@ -9,18 +9,23 @@ from svtoolkit.memory.strategies.reversible import reversible
 from svtoolkit.reversible import LayerwiseFunction
 
 
+def has_invertible_blocks(network: nn.Module) -> bool:
+    """Whether a network has reversible blocks whose insides can be inverted layer by layer."""
+    return any(isinstance(module, LayerwiseFunction) for module in network.modules())
+
+
 def hybrid(network: nn.Module) -> None:
     """Put a network under it whose reversible blocks have insides that can be inverted.
 
     Raises:
         UserError: it has none.
     """
-    functions = [module for module in network.modules() if isinstance(module, LayerwiseFunction)]
-    if not functions:
+    if not has_invertible_blocks(network):
         raise UserError(
             "memory=hybrid needs reversible blocks whose insides can be inverted, and this network has none; choose "
             "model=revnext57, model=revnet57 with model.insides=hybrid, or another memory=..."
         )
     reversible(network)
-    for function in functions:
-        function.layerwise = True
+    for module in network.modules():
+        if isinstance(module, LayerwiseFunction):
+            module.layerwise = True
