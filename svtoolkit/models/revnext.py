@@ -16,6 +16,8 @@ from svtoolkit.models.pooling import StatisticsPooling
 from svtoolkit.models.recomputed_blocks import ConvNormRelu, Reduction
 from svtoolkit.models.speaker_network import ChainNetwork
 from svtoolkit.reversible import (
+    FLOOR,
+    SLOPE,
     AdditiveCoupling,
     BatchPooling,
     BatchUnpooling,
@@ -37,8 +39,8 @@ def build_revnext(
     embedding_dim: int,
     width: int,
     blocks: tuple[int, int, int, int],
-    slope: float,
-    norm_floor: float,
+    slope: float = SLOPE,
+    norm_floor: float = FLOOR,
     stem_stride: tuple[int, int] = (1, 1),
 ) -> ChainNetwork:
     """A RevNeXt with fresh weights.

@@ -126,7 +126,8 @@ OTHERS = ["df_resnet56", "gemini_df_resnet60", "revnet_tiny", "df_revnet66", "re
 def test_an_option_of_another_family_may_be_none_and_nothing_else(name):
     with torch.device("meta"):
         assert build_model(name, base_width=None).stem is not None
-    message = f"network {name} has no option 'base_width'; valid are num_bins, embedding_dim"
+    own = {"revnet_tiny": ", slope, norm_floor, insides", "revnext_tiny": ", slope, norm_floor"}.get(name, "")
+    message = f"network {name} has no option 'base_width'; valid are num_bins, embedding_dim{own}"
     for width in (32, 0):
         assert refusal(name, base_width=width).removesuffix(", embedding_layers") == message
 
