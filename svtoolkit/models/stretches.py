@@ -98,7 +98,7 @@ def embed_in_stretches(network: PooledNetwork, features: Tensor, geometry: TimeG
 
 def _kept(network: PooledNetwork, features: Tensor, geometry: TimeGeometry, begin: int, end: int) -> Tensor:
     """The frames of the map that lie over ``begin`` to ``end``, as they are in the map of the whole."""
-    stride, context = geometry
+    stride, context = geometry.stride, geometry.context
     first, last = max(0, begin - context), min(features.shape[1], end + context)
     feature_map = network.feature_map(features[:, first:last])
     kept = feature_map[..., (begin - first) // stride :]
