@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -227,7 +227,8 @@ def _invert(sequence: ReversibleSequence, x: Tensor) -> Iterator[tuple[str, int,
         step, (one, other) = sequence.steps()[position], truth[position]
         if not isinstance(step, AdditiveCoupling):
             size = sizes.pop()
-            streams = tuple(step.inverse(stream, *size).contiguous() for stream in streams)
+            first, second = (step.inverse(stream, *size).contiguous() for stream in streams)
+            streams = first, second
             continue
         true_sources = {step.g: truth[position + 1][0], step.f: other}
         found_sources = {step.g: streams[0]}
@@ -250,6 +251,7 @@ def _inside(function: LayerwiseFunction, source: Tensor, true_source: Tensor) ->
     value, notes = function.evaluate(source)
     found = []
     for layer, note, expected in zip(reversed(function), reversed(notes), reversed(truth), strict=True):
-        value = layer.inverse_(value) if note is None else layer.inverse_(value, note)
+        inverse: Any = layer.inverse_
+        value = inverse(value) if note is None else inverse(value, note)
         found.append(snr_of(value, expected))
     return found

@@ -57,7 +57,7 @@ def depth_figure(found: Sequence[ChainRatio]) -> Figure:
     with drawing():
         figure = Figure(figsize=WIDE, layout="constrained")
         panels = figure.subplots(1, 2, sharey=True)
-        handles = []
+        handles: list[Any] = []
         for axes, design in zip(panels, ("layerwise", "hybrid"), strict=True):
             handles = []
             for position, slope in enumerate(slopes):
