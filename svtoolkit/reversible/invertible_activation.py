@@ -23,9 +23,6 @@ class InvertibleLeakyReLU(nn.Module):
             raise ValueError(f"slope is {slope}, expected a number above 0, 1 at most")
         self.slope = slope
 
-    def extra_repr(self) -> str:
-        return f"slope={self.slope}"
-
     def forward(self, x: Tensor) -> Tensor:
         """In place, of any shape: autograd keeps the result, as it does of a ReLU."""
         return F.leaky_relu(x, self.slope, inplace=True)
