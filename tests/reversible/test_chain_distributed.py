@@ -16,6 +16,7 @@ from svtoolkit.memory import apply_strategy
 from svtoolkit.models import SpeakerNetwork
 from svtoolkit.models.revnet import build_df_revnet, build_revnet
 from svtoolkit.models.revnext import build_revnext
+from svtoolkit.reversible import AdditiveCoupling
 
 pytestmark = [
     pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="torch was built without gloo"),
@@ -113,7 +114,8 @@ def shard(net: SpeakerNetwork, way: str) -> None:
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh("cpu", (RANKS,))
-    parts = {"whole network": [], "stages": list(net.stages), "parts of a stage": list(net.stages[0][-1])}[way]
+    couplings = [module for module in net.stages[0].modules() if isinstance(module, AdditiveCoupling)]
+    parts = {"whole network": [], "stages": list(net.stages), "parts of a stage": couplings}[way]
     for part in parts:
         fully_shard(part, mesh=mesh)
     fully_shard(net, mesh=mesh)
