@@ -17,6 +17,7 @@ from svtoolkit.config.commands import (
     PlanConfig,
     PublishConfig,
     RecipeConfig,
+    ReversibilityConfig,
 )
 from svtoolkit.config.data import (
     ArchivesConfig,
@@ -38,6 +39,7 @@ from svtoolkit.config.memory import (
 from svtoolkit.config.networks import (
     EmbeddingLayersConfig,
     ERes2NetV2Config,
+    InvertibleConfig,
     ModelConfig,
     OnnxConfig,
     PooledConfig,
@@ -46,6 +48,7 @@ from svtoolkit.config.networks import (
     RepVggConfig,
     Res2NetConfig,
     ResNetConfig,
+    RevNetConfig,
     SpeakerNetConfig,
     SpeechBrainConfig,
     TitaNetConfig,

@@ -115,6 +115,26 @@ class PlanConfig:
 
 
 @dataclass
+class ReversibilityConfig:
+    """`svt reversibility`: how well a reversible network, as initialised, finds its activations again (on the CPU)."""
+
+    frames: int = setting(50, "frames of the input, normal noise, 10 ms each")
+    batch_size: int = setting(2, "utterances of the input")
+    num_bins: int = setting(80, "bins of the filter bank")
+    precisions: list[str] = setting(
+        ["fp64", "fp32", "bf16", "fp16"], "fp64, fp32, bf16 and fp16 (autocast), each without and with exact streams"
+    )
+    depths: list[int] = setting(
+        [4, 8, 16, 32, 64], "units of chains that are inverted layer by layer, and with couplings around them"
+    )
+    slopes: list[float] = setting([0.05, 0.1, 0.3, 0.7], "of leaky ReLU in these chains")
+    seed: int = setting(0, "of weights and input")
+    format: str = setting("table", "table or json, on standard output")
+    out: str | None = setting(None, "folder for reversibility.json and the figures, SVG and PNG; null: none is written")
+    model: ModelConfig = setting(ResNetConfig, "the network")
+
+
+@dataclass
 class ModelsConfig:
     """`svt models`: every network that model=... can choose, with its size, its work and its memory."""
 
@@ -230,6 +250,12 @@ COMMANDS: dict[str, Command] = {
         "the ways to train a network that fit a card, the quickest first",
         (),
         "gpu=2080ti effective_batch=256 frames=200 model=resnet152",
+    ),
+    "reversibility": Command(
+        ReversibilityConfig,
+        "how well a reversible network finds its activations again",
+        (),
+        "model=revnext57 out=exp/reversibility",
     ),
     "models": Command(ModelsConfig, "the networks: layers, parameters, MACs, memory", ("names",), "revnet* resnet34"),
     "verify": Command(

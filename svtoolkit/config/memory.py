@@ -13,11 +13,12 @@ class MemoryStrategyConfig:
 
     strategy: str = setting(
         "auto",
-        "store: kept by autograd; reversible: recomputed from the output of each reversible stage; checkpoint: "
+        "store: kept by autograd; reversible: recomputed from the output of each reversible stage; hybrid: the same, "
+        "and inverted layer by layer inside the blocks of a RevNeXt, or a RevNet with such insides; checkpoint: "
         "recomputed from the inputs of blocks; stash8: the same, with inputs in 8 bits a value; offload: kept in host "
         "memory; recompute_norm: results of norms and activations are recomputed; planned: the best for each block; "
-        "auto: on a GPU the quickest of exact gradients that is predicted to fit, elsewhere reversible where the "
-        "network is, else store; choose with memory=...",
+        "auto: on a GPU the quickest of exact gradients that is predicted to fit, elsewhere hybrid or reversible where "
+        "the network is, else store; choose with memory=...",
     )
     exact: bool = setting(True, "exact arithmetic in reversible stages: gradients of stored activations, bit for bit")
     exact_bits: int = setting(14, "exact streams: multiples of 2**-exact_bits, below 2**(24 - exact_bits)")

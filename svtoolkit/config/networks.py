@@ -38,6 +38,26 @@ class ResNetConfig(ModelConfig):
 
 
 @dataclass
+class InvertibleConfig(ModelConfig):
+    """A reversible network whose blocks can be inverted layer by layer."""
+
+    slope: float = setting(0.1, "of leaky ReLU below 0 inside the blocks, above 0; near 0, inversion amplifies noise")
+    norm_floor: float = setting(0.1, "least gain of BatchNorm inside the blocks: |weight| + norm_floor")
+
+
+@dataclass
+class RevNetConfig(InvertibleConfig):
+    """A RevNet."""
+
+    insides: str = setting(
+        "standard",
+        "of the blocks: standard (BatchNorm, ReLU, convolution), in_place (BatchNorm and leaky ReLU that can be "
+        "inverted) or hybrid (with coupled convolutions, half the weights: all can be inverted); slope and norm_floor "
+        "are of the last two",
+    )
+
+
+@dataclass
 class PooledConfig(ModelConfig):
     """A network whose statistics pooling differs from toolkit to toolkit."""
 

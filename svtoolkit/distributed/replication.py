@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from svtoolkit.distributed.world import World
 from svtoolkit.errors import UserError
 from svtoolkit.losses import Head
+from svtoolkit.reversible import InvertibleBatchNorm2d
 
 
 class Replicas:
@@ -48,8 +49,13 @@ def synchronise_batch_norm(network: nn.Module, world: World) -> nn.Module:
     """BatchNorm over the crops of all processes instead of one's own.
 
     Raises:
-        UserError: on the CPU, for which torch has no such layer.
+        UserError: on the CPU, for which torch has no such layer, or norms that can be inverted, which it would replace.
     """
+    if any(isinstance(module, InvertibleBatchNorm2d) for module in network.modules()):
+        raise UserError(
+            "trainer.sync_batch_norm=true would replace the norms of this network, which can be inverted, by others; "
+            "leave it at false"
+        )
     if world.device.type != "cuda":
         raise UserError("trainer.sync_batch_norm=true needs CUDA, and this run is on the CPU; leave it at false")
     return nn.SyncBatchNorm.convert_sync_batchnorm(network)

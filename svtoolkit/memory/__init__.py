@@ -12,6 +12,7 @@ from svtoolkit.system.lazy_imports import lazy_imports
 if TYPE_CHECKING:
     from svtoolkit.memory.registry import STRATEGIES, apply_strategy
     from svtoolkit.memory.strategies.checkpoint import has_blocks
+    from svtoolkit.memory.strategies.hybrid import has_invertible_blocks
     from svtoolkit.memory.strategies.reversible import is_reversible
 
 __getattr__ = lazy_imports(
@@ -19,6 +20,7 @@ __getattr__ = lazy_imports(
     {
         "registry": "STRATEGIES apply_strategy",
         "strategies.checkpoint": "has_blocks",
+        "strategies.hybrid": "has_invertible_blocks",
         "strategies.reversible": "is_reversible",
     },
 )

@@ -19,6 +19,10 @@ STRATEGIES = Registry(
             "svtoolkit.memory.strategies.reversible:reversible",
             help="activations are recomputed; refused where no stage is reversible",
         ),
+        "hybrid": Row(
+            "svtoolkit.memory.strategies.hybrid:hybrid",
+            help="as reversible, and blocks are inverted layer by layer; of networks with such insides alone",
+        ),
         "store": Row(
             "svtoolkit.memory.strategies.store:store", help="autograd stores activations, of a reversible network, too"
         ),
@@ -53,7 +57,7 @@ STRATEGIES = Registry(
 beside those of all by keyword; it raises UserError and changes nothing where it cannot."""
 
 AUTO = "auto"
-CHOSEN_FROM = ("reversible", "store")
+CHOSEN_FROM = ("hybrid", "reversible", "store")
 """auto is the first of these that does not refuse."""
 LARGEST_BITS = 20
 """A finer grid leaves float32 streams less room than trained networks take: 16 at 2**-20."""

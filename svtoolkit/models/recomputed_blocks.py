@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from svtoolkit.models.blocks import BasicBlock, Bottleneck, conv3x3
+from svtoolkit.models.blocks import BasicBlock, Bottleneck, conv1x1, conv3x3
 from svtoolkit.reversible import squeeze, unsqueeze
 from svtoolkit.reversible.manual_backward import Request
 from svtoolkit.reversible.manual_layers import (
@@ -67,6 +67,14 @@ class SqueezedTransition(ConvNormRelu):
 
     def _of_map(self, grad_output: Tensor, x: Tensor) -> Tensor:
         return unsqueeze(grad_output, x.shape[2], x.shape[3])
+
+
+class Reduction(ConvNormRelu):
+    """1x1 convolution, BatchNorm, ReLU: (batch, channels, ...) -> (batch, channels / 4, ...)."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels, channels // 4)
+        self.conv = conv1x1(channels, channels // 4)
 
 
 class DoubleStem(nn.Module):

@@ -7,6 +7,7 @@ from typing import Any
 from svtoolkit.config import (
     EmbeddingLayersConfig,
     ERes2NetV2Config,
+    InvertibleConfig,
     ModelConfig,
     OnnxConfig,
     PooledConfig,
@@ -15,6 +16,7 @@ from svtoolkit.config import (
     RepVggConfig,
     Res2NetConfig,
     ResNetConfig,
+    RevNetConfig,
     SpeakerNetConfig,
     SpeechBrainConfig,
     TitaNetConfig,
@@ -34,7 +36,12 @@ def _resnet(block: str, blocks: Blocks, **arguments: Any) -> Row:
 
 def _revnet(kind: str, block: str, channels: Blocks, blocks: Blocks, **arguments: Any) -> Row:
     arguments = {"kind": kind, "block": block, "channels": channels, "blocks": blocks, **arguments}
-    return Row("svtoolkit.models.revnet:build_revnet", ModelConfig, arguments, "RevNet")
+    return Row("svtoolkit.models.revnet:build_revnet", RevNetConfig, arguments, "RevNet")
+
+
+def _revnext(width: int, blocks: Blocks, **arguments: Any) -> Row:
+    arguments = {"width": width, "blocks": blocks, **arguments}
+    return Row("svtoolkit.models.revnext:build_revnext", InvertibleConfig, arguments, "RevNeXt")
 
 
 def _df_revnet(kind: str, blocks: Blocks) -> Row:
@@ -130,6 +137,10 @@ NETWORKS = Registry(
         "df_revnet281": _df_revnet("II", (3, 8, 32, 3)),
         "df_revnet354": _df_revnet("I", (3, 8, 48, 3)),
         "df_revnet377": _df_revnet("II", (3, 8, 48, 3)),
+        # Hascoet et al. 2023, with the blocks, and of about the size, of RevNet57, RevNet137 and revnet_tiny
+        "revnext_tiny": _revnext(12, (1, 2, 3, 1), stem_stride=(2, 1)),
+        "revnext57": _revnext(24, (2, 3, 5, 3)),
+        "revnext137": _revnext(20, (3, 4, 23, 3)),
         # Liu et al., "DF-ResNet", Interspeech 2022
         "df_resnet56": _df_resnet((3, 3, 9, 3)),
         "df_resnet110": _df_resnet((3, 3, 27, 3)),

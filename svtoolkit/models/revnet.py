@@ -4,11 +4,13 @@ Learning", tables II to IV; the structure follows from the layer counts in the n
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 from torch import nn
 
 from svtoolkit.models.blocks import strided_size
+from svtoolkit.models.invertible_functions import INSIDES, hybrid_function, in_place_function
 from svtoolkit.models.pooling import StatisticsPooling
 from svtoolkit.models.recomputed_blocks import (
     ConvNormRelu,
@@ -20,7 +22,7 @@ from svtoolkit.models.recomputed_blocks import (
 )
 from svtoolkit.models.residual_functions import DepthFirstFunction, basic_function, bottleneck_function
 from svtoolkit.models.speaker_network import ChainNetwork
-from svtoolkit.reversible import AdditiveCoupling, Chain, ReversibleSequence
+from svtoolkit.reversible import FLOOR, SLOPE, AdditiveCoupling, Chain, ReversibleSequence
 
 HIDDEN_GROUPS = (8, 4, 2, 1)
 """Groups of hidden channels in the stages of DF-RevNet: maps shrink from stage to stage, and so does what they save."""
@@ -35,6 +37,9 @@ def build_revnet(
     channels: tuple[int, int, int, int],
     blocks: tuple[int, int, int, int],
     stem_stride: tuple[int, int] = (1, 1),
+    insides: str = "standard",
+    slope: float = SLOPE,
+    norm_floor: float = FLOOR,
 ) -> ChainNetwork:
     """A RevNet with fresh weights.
 
@@ -46,9 +51,14 @@ def build_revnet(
         channels: of the stages; those of bottleneck stages are four times as many.
         blocks: of a stage; of type I one of them is the ordinary one.
         stem_stride: of the stem, (frequency, time).
+        insides: what the residual functions are made of, one of ``INSIDES``.
+        slope, norm_floor: of layers that can be inverted.
+
+    Raises:
+        ValueError: unknown insides, those that the blocks cannot have, slope or norm_floor out of range.
     """
     ordinary = RecomputedBasicBlock if block == "basic" else RecomputedBottleneck
-    function = basic_function if block == "basic" else bottleneck_function
+    function = _function_of(block, insides, slope, norm_floor)
     widths = [ordinary.expansion * value for value in channels]
     first = channels[0] if kind == "I" else widths[0]
     stages, width = [], first
@@ -99,6 +109,27 @@ def build_df_revnet(
     stem = DoubleStem(channels[0]) if kind == "I" else ConvNormRelu(1, channels[0])
     layers = 6 + 6 * (sum(blocks) - 4) if kind == "I" else 5 + 6 * sum(blocks)
     return _network(stem, stages, width, _bins_after(num_bins, 1), embedding_dim, layers)
+
+
+def _function_of(block: str, insides: str, slope: float, norm_floor: float) -> Callable[[int], nn.Module]:
+    """Channels -> residual function."""
+    standard = basic_function if block == "basic" else bottleneck_function
+    if insides not in INSIDES:
+        raise ValueError(f"insides is {insides!r:.80}, expected one of {', '.join(INSIDES)}")
+    if insides == "standard" and (slope, norm_floor) != (SLOPE, FLOOR):
+        raise ValueError(
+            "slope and norm_floor are of blocks that can be inverted, and insides is 'standard'; "
+            "choose model.insides=in_place or model.insides=hybrid, or leave them out"
+        )
+    if insides != "standard" and block == "bottleneck":
+        raise ValueError(
+            f"insides is {insides!r}, which saves nothing in bottleneck blocks; leave it at standard, or choose a "
+            "network of basic blocks such as model=revnet57"
+        )
+    if insides == "standard":
+        return standard
+    build = hybrid_function if insides == "hybrid" else in_place_function
+    return partial(build, slope=slope, norm_floor=norm_floor)
 
 
 def _sequence(function: Callable[[int], nn.Module], width: int, count: int) -> ReversibleSequence:

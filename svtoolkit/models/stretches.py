@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from svtoolkit.models.pooling import StatisticsPooling, StretchedStatistics
 from svtoolkit.models.speaker_network import PooledNetwork
+from svtoolkit.reversible import BatchPooling
+from svtoolkit.reversible.squeeze import FACTOR
 
 PROBE_FRAMES = 256
 """Enough to see by what factor each convolution shortens time."""
@@ -27,11 +29,13 @@ class TimeGeometry(NamedTuple):
 
     Attributes:
         stride: frames that go in for one of the map.
-        context: frames on either side that one of the map may depend on; a multiple of ``stride``.
+        context: frames on either side that one of the map may depend on; a multiple of ``stride``, and of ``period``.
+        period: stretches begin at its multiples; 0: of ``stride``.
     """
 
     stride: int
     context: int
+    period: int = 0
 
 
 @torch.inference_mode()
@@ -66,7 +70,9 @@ def time_geometry(network: nn.Module, num_bins: int) -> TimeGeometry | None:
     stride = round(PROBE_FRAMES / frames) if frames else 0
     if stride < 1 or frames * stride > PROBE_FRAMES:
         return None
-    geometry = TimeGeometry(stride, math.ceil(reach / stride + 1) * stride)
+    is_batch_pooled = any(isinstance(module, BatchPooling) for module in network.modules())
+    period = stride * FACTOR if is_batch_pooled else stride  # a map with an odd number of frames is made even
+    geometry = TimeGeometry(stride, math.ceil(reach / period + 1) * period, period)
     with torch.autocast(device.type, enabled=False):
         return geometry if _holds(network, geometry, num_bins, device) else None
 
@@ -79,7 +85,8 @@ def embed_in_stretches(network: PooledNetwork, features: Tensor, geometry: TimeG
         length: frames of a stretch, to which the context comes on both sides.
     """
     assert isinstance(network.pooling, StatisticsPooling)
-    length = max(1, length // geometry.stride) * geometry.stride
+    period = geometry.period or geometry.stride
+    length = max(1, length // period) * period
     statistics = StretchedStatistics(network.pooling.eps, network.pooling.after_root)
     frames = features.shape[1]
     for begin in range(0, frames, length):
@@ -91,7 +98,7 @@ def embed_in_stretches(network: PooledNetwork, features: Tensor, geometry: TimeG
 
 def _kept(network: PooledNetwork, features: Tensor, geometry: TimeGeometry, begin: int, end: int) -> Tensor:
     """The frames of the map that lie over ``begin`` to ``end``, as they are in the map of the whole."""
-    stride, context = geometry
+    stride, context = geometry.stride, geometry.context
     first, last = max(0, begin - context), min(features.shape[1], end + context)
     feature_map = network.feature_map(features[:, first:last])
     kept = feature_map[..., (begin - first) // stride :]

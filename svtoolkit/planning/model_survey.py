@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -75,3 +76,17 @@ def survey_network(name: str, *, frames: int, num_bins: int) -> NetworkFacts:
         strategy=strategy,
         bytes_per_utterance=report.peak_bytes / LARGE_BATCH,
     )
+
+
+def measure_network_step(name: str, frames: int, num_bins: int, strategy: str, **options: Any) -> float:
+    """Bytes that one more utterance of a large batch takes in a step of the network alone under a memory strategy.
+
+    Args:
+        options: further ones of the network.
+    """
+    with FakeTensorMode():
+        network = build_model(name, num_bins=num_bins, **options).train()
+        apply_strategy(network, strategy)
+        utterances = torch.randn(LARGE_BATCH, frames, num_bins)
+        report = measure_step([network], lambda: network(utterances).sum(), inputs=[utterances], warm_up=0)
+    return report.peak_bytes / LARGE_BATCH

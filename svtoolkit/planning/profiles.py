@@ -30,7 +30,6 @@ NOT_PLANNED = {"offload"}
 
 VARIANTS: dict[str, list[MemoryStrategyConfig]] = {
     "checkpoint": [CheckpointConfig("checkpoint", segments=segments) for segments in ("blocks", "sqrt", "recursive")],
-    "planned": [PlannedConfig("planned", times=1.2)],
     "recompute_norm": [RecomputeNormConfig("recompute_norm", expansions=expansions) for expansions in (False, True)],
     "planned": [PlannedConfig("planned", times=times) for times in (1.1, 1.35, 1.7)],
 }

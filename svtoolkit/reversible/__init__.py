@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from svtoolkit.reversible.chain import Chain, run_in_chain
+from svtoolkit.reversible.coupled_convolution import CoupledConvolution
 from svtoolkit.reversible.coupling import EXACT_BITS, AdditiveCoupling, ReversibleSequence
 from svtoolkit.reversible.grid import largest_exact, snap
+from svtoolkit.reversible.invertible_activation import SLOPE, InvertibleLeakyReLU
+from svtoolkit.reversible.invertible_norm import FLOOR, InvertibleBatchNorm2d
+from svtoolkit.reversible.layerwise import LayerwiseFunction
 from svtoolkit.reversible.plans import Leaf, Segment, by_block, by_halves, by_root
+from svtoolkit.reversible.pooling import BatchPooling, BatchUnpooling, ChannelPooling, InvertiblePooling
 from svtoolkit.reversible.squeeze import squeeze, unsqueeze
 from svtoolkit.reversible.stash import EightBits, Stash

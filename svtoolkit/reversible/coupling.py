@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from svtoolkit.reversible.grid import grid_bits, largest_exact, snap, snap_
 from svtoolkit.reversible.manual_backward import recompute_backward
 from svtoolkit.reversible.manual_layers import has_hooks
+from svtoolkit.reversible.pooling import InvertiblePooling
 from svtoolkit.reversible.recomputation import ParameterGradients, RandomState, autocast_is_on
 
 log = logging.getLogger(__name__)
@@ -64,19 +65,21 @@ class Record:
         random: for each residual function in order, the random state to replay; None: it drew nothing.
         stream_dtype: of the streams.
         input_dtype: of what came in, which its gradient has too.
+        sizes: (bins, frames) of the streams before each pooling, in order.
     """
 
     bits: int | None
     random: list[RandomState | None]
     stream_dtype: torch.dtype
     input_dtype: torch.dtype
+    sizes: list[tuple[int, int]] = field(default_factory=list)
 
 
 class ReversibleSequence(nn.Sequential):
     """Couplings one after the other on the two halves of the channels: (batch, channels, ...) -> the same shape.
 
-    Called as a module, autograd stores the activations. ``run`` and ``invert_`` are the same arithmetic for whoever
-    keeps nothing but the result.
+    An ``InvertiblePooling`` among them reshapes both halves. Called as a module, autograd stores the activations.
+    ``run`` and ``invert_`` are the same arithmetic for whoever keeps nothing but the result.
 
     Attributes:
         exact: streams lie on a grid, so that inversion finds them bit for bit; without, it drifts with depth. Streams
@@ -84,27 +87,33 @@ class ReversibleSequence(nn.Sequential):
         exact_bits: the grid of float32 streams is 2**-exact_bits.
     """
 
-    def __init__(self, couplings: Iterable[AdditiveCoupling]) -> None:
-        super().__init__(*couplings)
+    def __init__(self, steps: Iterable[AdditiveCoupling | InvertiblePooling]) -> None:
+        super().__init__(*steps)
         self.exact = True
         self.exact_bits = EXACT_BITS
         self._largest: Tensor | None = None
         self._has_warned = False
 
-    def couplings(self) -> list[AdditiveCoupling]:
-        """The couplings in order.
+    def steps(self) -> list[AdditiveCoupling | InvertiblePooling]:
+        """Couplings and poolings in order.
 
         Raises:
             TypeError: something else was put among them.
         """
-        couplings = [coupling for coupling in self if isinstance(coupling, AdditiveCoupling)]
-        if len(couplings) < len(self):
-            raise TypeError("a reversible sequence is made of couplings and nothing else")
-        return couplings
+        steps = [step for step in self if isinstance(step, AdditiveCoupling | InvertiblePooling)]
+        if len(steps) < len(self):
+            raise TypeError("a reversible sequence is made of couplings, with poolings between them, and nothing else")
+        return steps
+
+    def couplings(self) -> list[AdditiveCoupling]:
+        """The couplings in order; raises as ``steps``."""
+        return [step for step in self.steps() if isinstance(step, AdditiveCoupling)]
 
     def is_invertible(self) -> bool:
-        """Whether it and its couplings are as they were built: hooks and sub-classes are for autograd."""
-        return not has_hooks(self, *self) and all(type(coupling) is AdditiveCoupling for coupling in self)
+        """Whether it and its steps are as they were built: hooks and sub-classes are for autograd."""
+        return not has_hooks(self, *self) and all(
+            type(step) is AdditiveCoupling or isinstance(step, InvertiblePooling) for step in self
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, channels, ...) -> the same, under autocast in float32 or wider."""
@@ -114,8 +123,12 @@ class ReversibleSequence(nn.Sequential):
             x = snap(x, record.bits)
         # Copies, as the inversion has them: the layout that a convolution finds decides how it rounds.
         x1, x2 = split_streams(x, record.stream_dtype)
-        for coupling in self.couplings():
-            x1, x2 = coupling(x1, x2, bits=record.bits)
+        layout = layout_of(x1)
+        for step in self.steps():
+            if isinstance(step, AdditiveCoupling):
+                x1, x2 = step(x1, x2, bits=record.bits)
+            else:
+                x1, x2 = (step(stream).contiguous(memory_format=layout) for stream in (x1, x2))
         return torch.cat([x1, x2], dim=1)
 
     def run(self, x: Tensor) -> tuple[Tensor, Record]:
@@ -132,18 +145,27 @@ class ReversibleSequence(nn.Sequential):
                 "keep the weights in float32 and use autocast, or store the activations"
             )
         y1, y2 = split_streams(x, record.stream_dtype)
-        bits = record.bits
+        bits, layout = record.bits, layout_of(y1)
         if bits is not None:
             y1, y2 = snap_(y1, bits), snap_(y2, bits)
-        for coupling in self.couplings():
-            for function, source, target in ((coupling.f, y2, y1), (coupling.g, y1, y2)):
-                state, version = RandomState(source.device), source._version
-                target.add_(_on_grid(function(source), target.dtype, bits))
-                refuse_in_place(function, source, version)
-                record.random.append(state if state.is_consumed() else None)
-                if bits is not None:
-                    self._watch(target)
+        for step in self.steps():
+            if isinstance(step, InvertiblePooling):
+                record.sizes.append((y1.shape[2], y1.shape[3]))
+                y1 = step(y1).contiguous(memory_format=layout)
+                y2 = step(y2).contiguous(memory_format=layout)
+                continue
+            self._add_to_streams(step, y1, y2, record)
         return torch.cat([y1, y2], dim=1), record
+
+    def _add_to_streams(self, coupling: AdditiveCoupling, y1: Tensor, y2: Tensor, record: Record) -> None:
+        """A coupling in place, without gradient."""
+        for function, source, target in ((coupling.f, y2, y1), (coupling.g, y1, y2)):
+            state, version = RandomState(source.device), source._version
+            target.add_(_on_grid(function(source), target.dtype, record.bits))
+            refuse_in_place(function, source, version)
+            record.random.append(state if state.is_consumed() else None)
+            if record.bits is not None:
+                self._watch(target)
 
     def invert_(
         self,
@@ -161,11 +183,17 @@ class ReversibleSequence(nn.Sequential):
             gradients: to which those of the parameters are added.
         """
         (y1, y2), (d1, d2) = y, grad_output
-        states = list(record.random)
-        for coupling in reversed(self.couplings()):
+        states, sizes, layout = list(record.random), list(record.sizes), layout_of(y1)
+        for step in reversed(self.steps()):
+            if isinstance(step, InvertiblePooling):
+                bins, frames = sizes.pop()
+                for tensor in (*y, *grad_output):
+                    pooled = step.inverse(tensor, bins, frames).contiguous(memory_format=layout)
+                    tensor.set_(pooled)  # type: ignore[call-overload]  # torch's stubs know storages alone
+                continue
             for function, source, target, upstream, downstream in (
-                (coupling.g, y1, y2, d2, d1),
-                (coupling.f, y2, y1, d1, d2),
+                (step.g, y1, y2, d2, d1),
+                (step.f, y2, y1, d1, d2),
             ):
                 state = states.pop()
                 with nullcontext() if state is None else state.restored():

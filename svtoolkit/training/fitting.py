@@ -13,7 +13,7 @@ from svtoolkit.config import CheckpointConfig, MemoryPredictionConfig, OptimConf
 from svtoolkit.device import autocast, choose_device, half_precision
 from svtoolkit.distributed.world import ALONE, World
 from svtoolkit.errors import UserError
-from svtoolkit.memory import has_blocks, is_reversible
+from svtoolkit.memory import has_blocks, has_invertible_blocks, is_reversible
 from svtoolkit.models import build_model
 from svtoolkit.optim import OPTIMIZERS
 from svtoolkit.planning.memory_prediction import predict_memory
@@ -167,7 +167,9 @@ def _changes(step: MemoryPredictionConfig, half: str) -> Iterator[tuple[str, Mem
         yield f"trainer.micro_batch={smaller}", replace(step, batch_size=smaller)
     with torch.device("meta"):
         network = build_model(num_bins=step.num_bins, **asdict(step.model))
-    if is_reversible(network) and step.memory.strategy == "store":
+    if has_invertible_blocks(network) and step.memory.strategy in ("store", "reversible"):
+        yield "memory=hybrid", replace(step, memory=replace(step.memory, strategy="hybrid"))
+    elif is_reversible(network) and step.memory.strategy == "store":
         yield "memory=reversible", replace(step, memory=replace(step.memory, strategy="reversible"))
     if not is_reversible(network) and step.memory.strategy in ("auto", "store"):
         yield "memory=recompute_norm", replace(step, memory=RecomputeNormConfig("recompute_norm"))

@@ -80,8 +80,8 @@ def test_a_network_is_stored_until_told_otherwise():
 
 
 def test_no_builder_makes_reversible_networks_and_others():
-    reversible = {row.target for name, row in NETWORKS.rows.items() if "revnet" in name}
-    assert [name for name, row in NETWORKS.rows.items() if (row.target in reversible) != ("revnet" in name)] == []
+    reversible = {row.target for name, row in NETWORKS.rows.items() if "revne" in name}
+    assert [name for name, row in NETWORKS.rows.items() if (row.target in reversible) != ("revne" in name)] == []
 
 
 @pytest.mark.parametrize("name", BUILDERS.values())
@@ -90,11 +90,12 @@ def test_every_builder_of_the_registry(name):
     with torch.device("meta"):
         network = build_model(name, num_bins=16, embedding_dim=8)
     strategy = apply_strategy(network)
-    assert strategy == ("reversible" if "revnet" in name else "store")
+    is_reversible = "revne" in name
+    assert strategy == ("hybrid" if "revnext" in name else "reversible" if is_reversible else "store")
     assert network.embedding_dim == 8
     chains = [module for module in network.modules() if isinstance(module, Chain)]
-    assert {chain.planner for chain in chains} <= {by_block if strategy == "reversible" else None}
-    assert len(sequences_of(network)) == (4 if strategy == "reversible" else 0)
+    assert {chain.planner for chain in chains} <= {by_block if is_reversible else None}
+    assert len(sequences_of(network)) == (1 if "revnext" in name else 4 if is_reversible else 0)
 
 
 @pytest.mark.parametrize("exact", [True, False])

@@ -39,7 +39,11 @@ def test_every_name_builds_the_contract_and_says_its_layers(name):
     assert children[-2:] == ["pooling", "embedding"]
     if isinstance(network, ChainNetwork):
         assert children[:-2] == ["stem", "stages"]
-    assert name == "revnet_tiny" or network.layers is None or name.endswith(f"net{network.layers}")
+    assert (
+        name.endswith("_tiny")
+        or network.layers is None
+        or name.endswith((f"net{network.layers}", f"next{network.layers}"))
+    )
 
 
 def one_of_each_kind() -> list[str]:
@@ -115,14 +119,15 @@ def test_an_unknown_option_is_answered_with_the_valid_ones():
     assert "did you mean 'base_width'?" in refusal("resnet34", basewidth=1)
 
 
-OTHERS = ["df_resnet56", "gemini_df_resnet60", "revnet_tiny", "df_revnet66"]
+OTHERS = ["df_resnet56", "gemini_df_resnet60", "revnet_tiny", "df_revnet66", "revnext_tiny"]
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_an_option_of_another_family_may_be_none_and_nothing_else(name):
     with torch.device("meta"):
         assert build_model(name, base_width=None).stem is not None
-    message = f"network {name} has no option 'base_width'; valid are num_bins, embedding_dim"
+    own = {"revnet_tiny": ", slope, norm_floor, insides", "revnext_tiny": ", slope, norm_floor"}.get(name, "")
+    message = f"network {name} has no option 'base_width'; valid are num_bins, embedding_dim{own}"
     for width in (32, 0):
         assert refusal(name, base_width=width).removesuffix(", embedding_layers") == message
 

@@ -13,7 +13,7 @@ from svtoolkit.models.stretches import TimeGeometry, embed_in_stretches, time_ge
 torch.set_num_threads(1)
 
 BINS = 24
-FAMILIES = ["resnet10", "resnet50", "gemini_df_resnet60", "df_resnet56", "revnet57", "df_revnet89"]
+FAMILIES = ["resnet10", "resnet50", "gemini_df_resnet60", "df_resnet56", "revnet57", "df_revnet89", "revnext57"]
 FAMILIES += ["res2net34_base", "eres2net34_base", "eres2netv2", "xvector", "sb_xvector", "repvgg_b1g2", "speakernet"]
 LOOK_AT_ALL = ["ecapa_tdnn_c512", "campplus", "simam_resnet34", "repvgg_d2se", "redimnet_b0", "redimnet2_b5"]
 LOOK_AT_ALL += ["sb_ecapa_tdnn", "sb_resnet", "titanet_small"]
@@ -27,6 +27,7 @@ def network_of(name):
     if name in NARROW:
         return randomise(narrow(name, num_bins=BINS, embedding_dim=16)).eval()
     few = {"channels": (16, 32, 64, 100)} if "revnet" in name else {"base_width": 8} if "resnet50" in name else {}
+    few |= {"width": 8, "slope": 0.1, "norm_floor": 0.1} if "revnext" in name else {}
     few |= {} if name in ("resnet10", "revnet57") else {"blocks": (1, 2, 2, 1)}
     network = NETWORKS.load(name)(num_bins=BINS, embedding_dim=16, **NETWORKS[name].arguments | few)
     for module in network.modules():

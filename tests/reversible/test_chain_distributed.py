@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from svtoolkit.memory import apply_strategy
 from svtoolkit.models import SpeakerNetwork
 from svtoolkit.models.revnet import build_df_revnet, build_revnet
+from svtoolkit.models.revnext import build_revnext
+from svtoolkit.reversible import AdditiveCoupling
 
 pytestmark = [
     pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="torch was built without gloo"),
@@ -26,6 +28,7 @@ BUILDERS = {
     "type I": partial(build_revnet, kind="I", blocks=(2, 2, 1, 1), **SMALL),
     "type II": partial(build_revnet, kind="II", blocks=(2, 1, 1, 1), **SMALL),
     "depth first": partial(build_df_revnet, kind="II", blocks=(2, 1, 1, 1), channels=(16, 16, 16, 16)),
+    "layer by layer": partial(build_revnext, width=8, blocks=(2, 1, 1, 1), slope=0.1, norm_floor=0.1),
 }
 WAYS = {
     "plain": {},
@@ -37,6 +40,7 @@ WAYS_OF = {
     "type I": (*WAYS, *SHARDED),
     "type II": ("plain", "find_unused_parameters", "stages"),
     "depth first": ("static_graph", "whole network"),
+    "layer by layer": ("plain", "whole network"),
 }
 """All for one network, and each for another beside it."""
 STRATEGIES = ("store", "reversible")
@@ -88,7 +92,7 @@ def train(rank: int, folder: Path) -> None:
 
 
 def train_in(
-    way: str, rank: int, name: str, strategy: str = "reversible", dtype: torch.dtype = torch.float64
+    way: str, rank: int, name: str, strategy: str = "auto", dtype: torch.dtype = torch.float64
 ) -> list[Tensor]:
     net = network(name).to(dtype)
     apply_strategy(net, strategy)
@@ -110,7 +114,8 @@ def shard(net: SpeakerNetwork, way: str) -> None:
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh("cpu", (RANKS,))
-    parts = {"whole network": [], "stages": list(net.stages), "parts of a stage": list(net.stages[0][-1])}[way]
+    couplings = [module for module in net.stages[0].modules() if isinstance(module, AdditiveCoupling)]
+    parts = {"whole network": [], "stages": list(net.stages), "parts of a stage": couplings}[way]
     for part in parts:
         fully_shard(part, mesh=mesh)
     fully_shard(net, mesh=mesh)

@@ -174,7 +174,7 @@ def test_a_function_that_modifies_its_input_is_refused():
 def test_a_sequence_takes_nothing_but_couplings():
     sequence = sequence_of(1, 8)
     sequence.append(nn.ReLU())
-    with pytest.raises(TypeError, match="a reversible sequence is made of couplings and nothing else"):
+    with pytest.raises(TypeError, match="made of couplings, with poolings between them, and nothing else"):
         sequence(random_map(2, 8, 6, 7))
 
 

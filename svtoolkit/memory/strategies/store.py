@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from svtoolkit.memory.forward_context import set_forward_context
-from svtoolkit.reversible import Chain
+from svtoolkit.reversible import Chain, LayerwiseFunction
 
 
 def store(network: nn.Module) -> None:
@@ -14,3 +14,5 @@ def store(network: nn.Module) -> None:
         set_forward_context(module, None)
         if isinstance(module, Chain):
             module.planner = None
+        if isinstance(module, LayerwiseFunction):
+            module.layerwise = False
