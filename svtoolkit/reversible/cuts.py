@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from svtoolkit.reversible.coupling import Record, ReversibleSequence, layout_of, refuse_in_place, split_streams
+from svtoolkit.reversible.coupling import Record, ReversibleSequence, refuse_in_place
 from svtoolkit.reversible.manual_backward import recompute_backward
 from svtoolkit.reversible.recomputation import AutocastState, ModuleState, ParameterGradients, RandomState
 from svtoolkit.reversible.stash import Stash
@@ -79,7 +79,8 @@ class _Recomputed(torch.autograd.Function):
                 "ask for retain_graph=True the first time"
             )
         cuts = list(ctx.cuts)
-        if not _graph_is_kept():
+        is_kept = _graph_is_kept()
+        if not is_kept:
             ctx.cuts = None
         if _versions(cuts) != ctx.versions:
             raise RuntimeError(
@@ -100,15 +101,9 @@ class _Recomputed(torch.autograd.Function):
                 module, record = ctx.modules[position], ctx.records[position]
                 assert grad_output is not None
                 if isinstance(record, Record):
-                    layout = layout_of(cuts[position + 1])
-                    y = split_streams(cuts[position + 1], record.stream_dtype)
-                    cuts[position + 1] = None
-                    streams = split_streams(grad_output, record.stream_dtype, layout)
-                    grad_output = None
-                    module.invert_(y, streams, record, gradients)
-                    del y
-                    grad_output = torch.cat(streams, dim=1).to(record.input_dtype)
-                    del streams
+                    held = [cuts[position + 1], grad_output]
+                    cuts[position + 1] = grad_output = None
+                    grad_output = module.pull_back(held, record, gradients, owned=not is_kept)
                     continue
                 cuts[position + 1] = None
                 if ctx.stash is not None and not isinstance(cuts[position], Tensor):
