@@ -16,6 +16,7 @@ from svtoolkit.config.commands import (
     ModelsConfig,
     PublishConfig,
     RecipeConfig,
+    ReverseConfig,
 )
 from svtoolkit.config.data import (
     ArchivesConfig,
@@ -39,6 +40,7 @@ from svtoolkit.config.networks import (
     RepVggConfig,
     Res2NetConfig,
     ResNetConfig,
+    ReversedResNetConfig,
     SpeakerNetConfig,
     SpeechBrainConfig,
     TitaNetConfig,
