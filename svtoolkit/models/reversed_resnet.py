@@ -10,7 +10,6 @@ stages that have too few others, are the ordinary ones, recomputed from their in
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -80,7 +79,6 @@ CLASSES: dict[str, tuple[type[RecomputedBasicBlock | RecomputedBottleneck], type
     "bottleneck": (RecomputedBottleneck, BottleneckChange),
 }
 """Kind of block -> the ordinary one, and what one that runs with momentum changes."""
-DEFAULTS = {"stem_stride": (1, 1), "base_width": None, "embedding_layers": 1, "pooling_eps": 1e-7}
 
 
 class RecomputedRun(nn.Sequential):
@@ -112,11 +110,24 @@ class RecomputedRun(nn.Sequential):
         return upstream
 
 
-def build_reversed_resnet(*, block: str, remainder_bits: int, width: int = 32, **sizes: Any) -> ChainNetwork:
+def build_reversed_resnet(
+    *,
+    num_bins: int,
+    embedding_dim: int,
+    block: str,
+    blocks: tuple[int, int, int, int],
+    remainder_bits: int = 4,
+    width: int = 32,
+    stem_stride: tuple[int, int] = (1, 1),
+    base_width: int | None = None,
+    embedding_layers: int = 1,
+    pooling_eps: float = 1e-7,
+) -> ChainNetwork:
     """A ResNet with fresh weights whose longer stages run with momentum.
 
     Args:
-        block, width, sizes: as of ``build_resnet``.
+        num_bins, embedding_dim, block, blocks, width, stem_stride, base_width, embedding_layers, pooling_eps: as of
+            ``build_resnet``.
         remainder_bits: bits of ``MomentumSequence``; with 8, the function is that of the ResNet nearly.
 
     Raises:
@@ -124,22 +135,33 @@ def build_reversed_resnet(*, block: str, remainder_bits: int, width: int = 32, *
     """
     if remainder_bits not in PACKED_BITS:
         raise ValueError(f"remainder_bits is {remainder_bits}, expected one of {', '.join(map(str, PACKED_BITS))}")
-    if not any(is_long_enough(block, count, index) for index, count in enumerate(sizes["blocks"])):
+    if not any(is_long_enough(block, count, index) for index, count in enumerate(blocks)):
         raise ValueError(f"no stage has {FEWEST_BLOCKS} blocks of one shape or more, which can be reversed")
     ordinary, change = CLASSES[block]
 
-    def make_stage(index: int, blocks: Sequence[BlockSize]) -> Chain:
+    def make_stage(index: int, sizes: Sequence[BlockSize]) -> Chain:
         first = _first_alike(block, index)
-        if not is_long_enough(block, len(blocks), index):
-            stage = [ordinary(*size) for size in blocks]
+        if not is_long_enough(block, len(sizes), index):
+            stage = [ordinary(*size) for size in sizes]
             return Chain(RecomputedRun(*stage)) if index == 0 else Chain(*stage)
-        changes = [change(*size) for size in blocks[first:]]
+        changes = [change(*size) for size in sizes[first:]]
         sequence = MomentumSequence(changes, remainder_bits)
         for function in changes[1:]:
             function.scale = 1.0 - sequence.momentum
-        return Chain(*(ordinary(*size) for size in blocks[:first]), sequence)
+        return Chain(*(ordinary(*size) for size in sizes[:first]), sequence)
 
-    network = assemble_resnet(make_stage, block=block, width=width, **{**DEFAULTS, **sizes})
+    network = assemble_resnet(
+        make_stage,
+        num_bins=num_bins,
+        embedding_dim=embedding_dim,
+        block=block,
+        blocks=blocks,
+        width=width,
+        stem_stride=stem_stride,
+        base_width=base_width,
+        embedding_layers=embedding_layers,
+        pooling_eps=pooling_eps,
+    )
     network.stem = Chain(network.stem)
     first, second = list(network.stages)[:2]
     assert isinstance(first, Chain)
