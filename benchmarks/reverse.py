@@ -267,11 +267,13 @@ def measure(name: str, fold: int, forms: Sequence[str], root: Path, work: Path) 
 
 
 def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Means over the folds, and how far the error rate is from that of the ResNet as it was, in percent of it."""
+    """Means over the folds; change: of the error rate from that of the ResNet in the same folds, in percent of it."""
     found = []
     for name, form in dict.fromkeys((row["network"], row["form"]) for row in rows):
         own = [row for row in rows if (row["network"], row["form"]) == (name, form)]
-        base = np.mean([r["untrained"]["eer"] for r in rows if (r["network"], r["form"]) == (name, "ResNet")])
+        folds = [row["fold"] for row in own]
+        originals = [row for row in rows if (row["network"], row["form"]) == (name, "ResNet") and row["fold"] in folds]
+        base = np.mean([row["untrained"]["eer"] for row in originals])
         line: dict[str, Any] = {"network": name, "form": form, "folds": len(own)}
         for when in ("untrained", "statistics", "tuned"):
             values = [row[when] for row in own if when in row]
@@ -288,10 +290,10 @@ def format_table(lines: Sequence[dict[str, Any]]) -> str:
     def cell(value: dict[str, float] | None) -> str:
         return "-" if value is None else f"{value['cosine']:.3f}, {value['eer']:.2f} % ({value['change']:+.1f})"
 
-    table = ["| network | form | untrained | new statistics | fine-tuned |", "|---|---|---|---|---|"]
+    table = ["| network | form | folds | untrained | new statistics | fine-tuned |", "|---|---|---|---|---|---|"]
     for line in lines:
         cells = (cell(line.get(when)) for when in ("untrained", "statistics", "tuned"))
-        table.append(f"| {line['network']} | {line['form']} | {' | '.join(cells)} |")
+        table.append(f"| {line['network']} | {line['form']} | {line['folds']} | {' | '.join(cells)} |")
     return "\n".join(table)
 
 

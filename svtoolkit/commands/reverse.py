@@ -39,7 +39,7 @@ def run(config: ReverseConfig, _command_line: str) -> int:
         "activations of an utterance of %d frames, float32: %.4f GiB stored, %.4f reversed, %.1f times less",
         config.frames, stored / 2**30, needed / 2**30, stored / needed,
     )  # fmt: skip
-    log.info("EPOCHS: a tenth of those that it was trained for are enough, docs/reversible.md shows what they bring")
+    log.info("EPOCHS: about a tenth of those that it was trained for; docs/reversible.md has what they bring")
     say_next(
         "svt", "train", "--init-from", str(out), "--data.train", "TRAIN_DIR", "--exp-dir", "EXP_DIR",
         "--memory", "reversible", "--optim.lr", "0.01", "--trainer.epochs", "EPOCHS",

@@ -55,7 +55,7 @@ def test_lines_and_record(tmp_path: Path, capsys):
     output = tmp_path / "reverse.json"
     words = f"--root . --work {tmp_path} --output {output} --runs resnet34:0 resnet34:1".split()
     assert reverse.main(words) == 0
-    assert "| resnet34 | 4 bits | 0.900, 16.50 % (+10.0) | - | 1.000, 15.00 % (+0.0) |" in capsys.readouterr().out
+    assert "| resnet34 | 4 bits | 2 | 0.900, 16.50 % (+10.0) | - | 1.000, 15.00 % (+0.0) |" in capsys.readouterr().out
     record = json.loads(output.read_text())
     assert [(line["form"], line["folds"]) for line in record["summary"]] == [("4 bits", 2), ("ResNet", 2)]
     assert len(record["runs"]) == 4
