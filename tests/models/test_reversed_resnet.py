@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from network_material import on_meta
 from reversible_material import assert_bit_equal, one_step, random_map, settle_norms
 from torch import Tensor, nn
 
 from svtoolkit.checkpoints.reversal import REVERSIBLE, rename
 from svtoolkit.memory import apply_strategy
-from svtoolkit.models import build_model
 from svtoolkit.models.registry import NETWORKS
 from svtoolkit.models.resnet import build_resnet
 from svtoolkit.models.reversed_resnet import build_reversed_resnet
@@ -20,7 +20,7 @@ from svtoolkit.reversible import MomentumSequence
 torch.set_num_threads(1)
 
 SIZES = {"num_bins": 16, "embedding_dim": 8, "base_width": 2, "blocks": (3, 4, 5, 2)}
-KINDS = {"basic": {"block": "basic"}, "bottleneck": {"block": "bottleneck"}}
+KINDS = ("basic", "bottleneck")
 
 
 def pair(block: str, bits: int) -> tuple[nn.Module, nn.Module]:
@@ -103,8 +103,7 @@ def test_which_stages_run_with_momentum():
 
 @pytest.mark.parametrize("name", REVERSIBLE)
 def test_every_weight_has_its_place(name):
-    with torch.device("meta"):
-        network, turned = build_model(name), build_model(f"reversed_{name}")
+    network, turned = on_meta(name), on_meta(f"reversed_{name}")
     assert turned.layers == network.layers
     for old, new in zip(network.state_dict().items(), turned.state_dict().items(), strict=True):
         assert (new[0].rsplit(".", 2)[-2:], new[1].shape) == (old[0].rsplit(".", 2)[-2:], old[1].shape)
