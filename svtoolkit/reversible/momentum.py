@@ -4,11 +4,12 @@
     x' = x + v'              v = (v' - F(x)) / m
 
 With m = 0 this is an ordinary residual network, which cannot be undone; with any other m it can (Sander et al., ICML
-2021, "Momentum Residual Neural Networks", eq. 3). With m = -1 it is the leapfrog or midpoint scheme, x'' = x + F(x')
-(Chang et al., AAAI 2018, "Reversible Architectures for Arbitrarily Deep Residual Neural Networks"), which loses
-nothing. Between them is m = -2**-b: the low b bits of v leave the sum. They are kept, b bits a value, as Maclaurin et
-al. (ICML 2015, sec. 3) keep those of the momentum of an optimizer, and division by m is then exact. A step shrinks
-volumes by 2**-b a value, so that no scheme with the same function could keep less.
+2021, "Momentum Residual Neural Networks"). With m = -1 it is the leapfrog or midpoint scheme, x'' = x + F(x') (Chang et
+al., AAAI 2018, "Reversible Architectures for Arbitrarily Deep Residual Neural Networks"), which loses nothing. Between
+them is m = -2**-b: the low b bits of v leave the sum. They are kept, b bits a value, as Maclaurin et al. (ICML 2015,
+"Gradient-based Hyperparameter Optimization through Reversible Learning") keep those of the momentum of an optimizer,
+and division by m is then exact. A step shrinks volumes by 2**-b a value, so that no scheme with the same function could
+keep less.
 
 The first function finds v = 0: x' = x + F(x), and nothing is kept of it.
 """
