@@ -77,6 +77,7 @@ def test_the_help_of_a_command_explains_every_key(name, capsys):
     of_other_options |= {f"loss.{key}" for key in "centers top_k top_k_margin balance power angular".split()}
     of_other_options |= {"model.deployed", "model.map_channels", "model.dropout"}
     of_other_options |= {"model.insides", "model.slope", "model.norm_floor"}
+    of_other_options |= {"model.remainder_bits"}
     of_other_options |= {"model.architecture", "model.config", "model.freeze_encoder"}
     of_other_options |= {f"memory.{key}" for key in "segments expansions half intensity folder".split()}
     of_other_options |= {"features.norm_signal", "features.pad_right"}

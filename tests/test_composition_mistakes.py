@@ -159,6 +159,7 @@ def test_a_key_of_another_optimizer_names_the_one_it_belongs_to():
 
 def test_a_key_of_another_network_names_those_it_belongs_to():
     names = [f"resnet{layers}" for layers in (10, 18, 34, 50, 101, 152, 221, 293)]
+    names += [f"reversed_resnet{layers}" for layers in (34, 50, 101, 152, 221, 293)]
     names += ["sb_ecapa_tdnn", "sb_xvector", "sb_resnet", "titanet_small", "titanet_large", "speakernet"]
     having = ", ".join(f"model={name}" for name in names)
     assert refusal("model=df_resnet56", "model.base_width=16") == (

@@ -17,6 +17,7 @@ from svtoolkit.config.commands import (
     PlanConfig,
     PublishConfig,
     RecipeConfig,
+    ReverseConfig,
     ReversibilityConfig,
 )
 from svtoolkit.config.data import (
@@ -48,6 +49,7 @@ from svtoolkit.config.networks import (
     RepVggConfig,
     Res2NetConfig,
     ResNetConfig,
+    ReversedResNetConfig,
     RevNetConfig,
     SpeakerNetConfig,
     SpeechBrainConfig,

@@ -55,6 +55,19 @@ class ConvertModelConfig:
 
 
 @dataclass
+class ReverseConfig:
+    """`svt reverse`: a trained ResNet as a reversible network of the same weights, to be fine-tuned in less memory."""
+
+    model: str = setting(REQUIRED, "released ResNet, ours or another toolkit's, or hf://org/name")
+    out: str = setting(REQUIRED, "folder to make, of a released model")
+    remainder_bits: int = setting(
+        4, "bits a value and block that are kept, 0, 1, 2, 4 or 8: the more, the nearer to the ResNet it is made of"
+    )
+    frames: int = setting(200, "frames of a crop, for the memory that is printed")
+    front_end: str | None = setting(None, FRONT_END)
+
+
+@dataclass
 class PublishConfig:
     """`svt publish`: a released model of ours as a repository of the Hugging Face Hub, with a card, in one commit."""
 
@@ -216,6 +229,12 @@ COMMANDS: dict[str, Command] = {
         "a released model of another toolkit as ours, or ours as WeSpeaker's",
         (),
         "model=voxceleb_resnet34_LM out=exp/voxceleb_resnet34_LM",
+    ),
+    "reverse": Command(
+        ReverseConfig,
+        "a trained ResNet as a reversible network, to fine-tune in less memory",
+        (),
+        "model=voxceleb_resnet152_LM out=exp/reversed152",
     ),
     "publish": Command(
         PublishConfig,

@@ -58,6 +58,16 @@ class RevNetConfig(InvertibleConfig):
 
 
 @dataclass
+class ReversedResNetConfig(ResNetConfig):
+    """A ResNet that runs reversibly, with the weights of an ordinary one."""
+
+    name: str = setting("reversed_resnet34", "network; choose with model=... (`svt models` lists them)")
+    remainder_bits: int = setting(
+        4, "bits a value and block that are kept, 0, 1, 2, 4 or 8: the more, the nearer to the ResNet it is made of"
+    )
+
+
+@dataclass
 class PooledConfig(ModelConfig):
     """A network whose statistics pooling differs from toolkit to toolkit."""
 

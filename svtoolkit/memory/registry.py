@@ -83,7 +83,7 @@ def apply_strategy(
         UserError: an unknown word or setting, a grid out of range, or what was asked for is not possible with this
             network, which then stays as it was.
     """
-    from svtoolkit.reversible import ReversibleSequence
+    from svtoolkit.reversible import MomentumSequence, ReversibleSequence
 
     if strategy != AUTO and strategy not in STRATEGIES:
         raise UserError(f"memory.strategy is {strategy!r}, expected one of {', '.join([AUTO, *STRATEGIES])}")
@@ -91,6 +91,11 @@ def apply_strategy(
         raise UserError(f"memory.exact is {exact!r}, expected true or false")
     if type(exact_bits) is not int or not 0 <= exact_bits <= LARGEST_BITS:
         raise UserError(f"memory.exact_bits is {exact_bits!r}, expected a whole number from 0 to {LARGEST_BITS}")
+    if not exact and any(isinstance(module, MomentumSequence) and module.bits for module in network.modules()):
+        raise UserError(
+            "memory.exact is false, and what model.remainder_bits of this network keep are bits of the grid; "
+            "leave memory.exact at true"
+        )
     own = MemoryStrategyConfig if strategy == AUTO else STRATEGIES[strategy].settings or MemoryStrategyConfig
     check_settings(f"memory strategy {strategy}", own, settings)
     if strategy == AUTO:

@@ -126,7 +126,7 @@ class FinalActivation(nn.Module):
         return norm_gradient(norm, grad_output, request.gradients)
 
 
-class _RecomputedResidual(nn.Module):
+class RecomputedResidual(nn.Module):
     """``recompute_backward`` of a block relu(F(x) + shortcut(x)) with F of conv1, bn1, ReLU, conv2, bn2, ..."""
 
     convolutions: int
@@ -140,35 +140,48 @@ class _RecomputedResidual(nn.Module):
         layers = (layer for pair in self._layers() for layer in pair)
         return not has_hooks(self, self.shortcut) and is_plain(*self.shortcut, *layers)
 
+    def forward(self, x: Tensor) -> Tensor:
+        """As the block, with less between its layers."""
+        value = x
+        for position, (conv, norm) in enumerate(self._layers()):
+            value = norm(conv(F.relu(value, inplace=True) if position else value))
+        value = value + self.shortcut(x)
+        return F.relu(value, inplace=True)
+
     def recompute_backward(self, x: Tensor, grad_output: Tensor, request: Request) -> Tensor:
         """Keeps the inputs of the norms; the shortcut is evaluated once for ReLU's mask and once for its gradient."""
-        layers = self._layers()
         shortcut = self._shortcut_value(x)
-        inputs, value = [], x
-        for position, (conv, _) in enumerate(layers):
-            if position:
-                value = normalised(layers[position - 1][1], value).relu_()
-            value = Convolution(conv)(value)
-            inputs.append(value)
-        del value
-        last = NormRelu(layers[-1][1], inputs.pop(), relu=False)
+        inputs = self._inputs_of_norms(x)
+        last = NormRelu(self._layers()[-1][1], inputs.pop(), relu=False)
         result = last.take().add_(shortcut)
         del shortcut
         torch.ops.aten.threshold_backward.grad_input(grad_output, result, 0, grad_input=grad_output)
         dtype = result.dtype
         del result
-        upstream = norm_gradient(last, grad_output.to(dtype), request.gradients)
+        inputs.append(norm_gradient(last, grad_output.to(dtype), request.gradients))
         del last
+        dx = self._input_gradient(x, inputs, request.gradients)
+        return dx.add_(self._shortcut_gradient(x, grad_output, request.gradients))
+
+    def _inputs_of_norms(self, x: Tensor) -> list[Tensor]:
+        inputs, value, before = [], x, None
+        for conv, norm in self._layers():
+            value = value if before is None else normalised(before, value).relu_()
+            value, before = Convolution(conv)(value), norm
+            inputs.append(value)
+        return inputs
+
+    def _input_gradient(self, x: Tensor, held: list[Tensor], gradients: ParameterGradients) -> Tensor:
+        """Gradient of F for x; uses up ``held``: inputs of the norms but the last, gradient of that of the last."""
+        layers, upstream = self._layers(), held.pop()
         for (conv, _), (_, before) in zip(layers[:0:-1], layers[-2::-1], strict=True):
-            norm = NormRelu(before, inputs.pop())
-            upstream = convolution_gradient(norm, conv, upstream, request.gradients, frugal=True)
-            upstream = norm_gradient(norm, upstream, request.gradients)
+            norm = NormRelu(before, held.pop())
+            upstream = convolution_gradient(norm, conv, upstream, gradients, frugal=True)
+            upstream = norm_gradient(norm, upstream, gradients)
             del norm
         first = layers[0][0]
-        add_weight_gradient(first, x, upstream, request.gradients)
-        dx = Convolution(first).input_gradient(x, upstream)
-        del upstream
-        return dx.add_(self._shortcut_gradient(x, grad_output, request.gradients))
+        add_weight_gradient(first, x, upstream, gradients)
+        return Convolution(first).input_gradient(x, upstream)
 
     def _projection(self) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
         conv, norm = self.shortcut
@@ -193,9 +206,9 @@ class _RecomputedResidual(nn.Module):
         return Convolution(conv).input_gradient(x, upstream)
 
 
-class RecomputedBasicBlock(_RecomputedResidual, BasicBlock):
+class RecomputedBasicBlock(RecomputedResidual, BasicBlock):
     """The ordinary basic block, with ``recompute_backward``."""
 
 
-class RecomputedBottleneck(_RecomputedResidual, Bottleneck):
+class RecomputedBottleneck(RecomputedResidual, Bottleneck):
     """The ordinary bottleneck block, with ``recompute_backward``."""

@@ -16,6 +16,7 @@ from svtoolkit.config import (
     RepVggConfig,
     Res2NetConfig,
     ResNetConfig,
+    ReversedResNetConfig,
     RevNetConfig,
     SpeakerNetConfig,
     SpeechBrainConfig,
@@ -32,6 +33,12 @@ Blocks = tuple[int, int, int, int]
 def _resnet(block: str, blocks: Blocks, **arguments: Any) -> Row:
     arguments = {"block": block, "blocks": blocks, **arguments}
     return Row("svtoolkit.models.resnet:build_resnet", ResNetConfig, arguments, "ResNet")
+
+
+def _reversed_resnet(block: str, blocks: Blocks) -> Row:
+    arguments = {"block": block, "blocks": blocks}
+    target = "svtoolkit.models.reversed_resnet:build_reversed_resnet"
+    return Row(target, ReversedResNetConfig, arguments, "reversed ResNet")
 
 
 def _revnet(kind: str, block: str, channels: Blocks, blocks: Blocks, **arguments: Any) -> Row:
@@ -116,6 +123,13 @@ NETWORKS = Registry(
         "resnet152": _resnet("bottleneck", (3, 8, 36, 3)),
         "resnet221": _resnet("bottleneck", (6, 16, 48, 3)),
         "resnet293": _resnet("bottleneck", (10, 20, 64, 3)),
+        # the same, reversibly: `svt reverse`
+        "reversed_resnet34": _reversed_resnet("basic", (3, 4, 6, 3)),
+        "reversed_resnet50": _reversed_resnet("bottleneck", (3, 4, 6, 3)),
+        "reversed_resnet101": _reversed_resnet("bottleneck", (3, 4, 23, 3)),
+        "reversed_resnet152": _reversed_resnet("bottleneck", (3, 8, 36, 3)),
+        "reversed_resnet221": _reversed_resnet("bottleneck", (6, 16, 48, 3)),
+        "reversed_resnet293": _reversed_resnet("bottleneck", (10, 20, 64, 3)),
         # the reversible counterpart of resnet10
         "revnet_tiny": _revnet("II", "basic", (16, 32, 64, 128), (1, 2, 3, 1), stem_stride=(2, 1)),
         # Liu & Qian, tables III (RevNet) and IV (DF-RevNet)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
 from torch import nn
 
 from svtoolkit.models.blocks import BasicBlock, Bottleneck, conv3x3, embedding_of, strided_size
@@ -13,6 +16,14 @@ STRIDES = (1, 2, 2, 2)
 
 
 BLOCKS: dict[str, type[BasicBlock] | type[Bottleneck]] = {"basic": BasicBlock, "bottleneck": Bottleneck}
+
+
+class BlockSize(NamedTuple):
+    """What a residual block is built with."""
+
+    in_channels: int
+    channels: int
+    stride: int
 
 
 def build_resnet(
@@ -42,6 +53,35 @@ def build_resnet(
     Raises:
         ValueError: ``base_width`` below 1, another number of embedding layers, an epsilon below 0.
     """
+    residual = BLOCKS[block]
+    return assemble_resnet(
+        lambda index, sizes: Chain(*(residual(*size) for size in sizes)),
+        num_bins=num_bins,
+        embedding_dim=embedding_dim,
+        block=block,
+        blocks=blocks,
+        width=width,
+        stem_stride=stem_stride,
+        base_width=base_width,
+        embedding_layers=embedding_layers,
+        pooling_eps=pooling_eps,
+    )
+
+
+def assemble_resnet(
+    make_stage: Callable[[int, Sequence[BlockSize]], Chain],
+    *,
+    num_bins: int,
+    embedding_dim: int,
+    block: str,
+    blocks: tuple[int, int, int, int],
+    width: int,
+    stem_stride: tuple[int, int],
+    base_width: int | None,
+    embedding_layers: int,
+    pooling_eps: float,
+) -> ChainNetwork:
+    """A ResNet whose stages are made of number and blocks; the other arguments are those of ``build_resnet``."""
     if base_width is not None and base_width < 1:
         raise ValueError(f"base_width is {base_width}, expected a whole number of 1 or more")
     residual = BLOCKS[block]
@@ -49,11 +89,11 @@ def build_resnet(
     stem = nn.Sequential(conv3x3(1, width, stem_stride), nn.BatchNorm2d(width), nn.ReLU())
     stages, channels, bins = [], width, strided_size(num_bins, stem_stride[0])
     for index, (count, stride) in enumerate(zip(blocks, STRIDES, strict=True)):
-        stage: list[nn.Module] = []
+        sizes = []
         for position in range(count):
-            stage.append(residual(channels, width * 2**index, stride if position == 0 else 1))
+            sizes.append(BlockSize(channels, width * 2**index, stride if position == 0 else 1))
             channels = width * 2**index * residual.expansion
-        stages.append(Chain(*stage))
+        stages.append(make_stage(index, sizes))
         bins = strided_size(bins, stride)
     embedding = embedding_of(2 * channels * bins, embedding_dim, embedding_layers)
     layers = 1 + residual.convolutions * sum(blocks) + 1  # shortcuts are not counted

@@ -82,6 +82,6 @@ class ChainNetwork(PooledNetwork):
         for stage in self.stages:
             for block in stage.children():
                 if isinstance(block, ReversibleSequence):
-                    yield from block.couplings()
+                    yield from block.units()
                 else:
                     yield block

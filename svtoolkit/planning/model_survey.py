@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -47,6 +47,21 @@ def survey_networks(names: Sequence[str], *, frames: int, num_bins: int) -> Iter
 def _on_one_thread(survey: Callable[[str], NetworkFacts], name: str) -> NetworkFacts:
     torch.set_num_threads(1)
     return survey(name)
+
+
+def growth_of(model: Mapping[str, Any], strategy: str, *, frames: int) -> float:
+    """Bytes that one more utterance of a large batch takes in a float32 training step of the network alone.
+
+    Args:
+        model: arguments of ``build_model``.
+        strategy: what becomes of activations.
+    """
+    with FakeTensorMode():
+        network = build_model(**model).train()
+        apply_strategy(network, strategy)
+        utterances = torch.randn(LARGE_BATCH, frames, int(model.get("num_bins", 80)))
+        report = measure_step([network], lambda: network(utterances).sum(), inputs=[utterances], warm_up=0)
+    return report.peak_bytes / LARGE_BATCH
 
 
 def survey_network(name: str, *, frames: int, num_bins: int) -> NetworkFacts:

@@ -9,6 +9,7 @@ from svtoolkit.reversible.grid import largest_exact, snap
 from svtoolkit.reversible.invertible_activation import SLOPE, InvertibleLeakyReLU
 from svtoolkit.reversible.invertible_norm import FLOOR, InvertibleBatchNorm2d
 from svtoolkit.reversible.layerwise import LayerwiseFunction
+from svtoolkit.reversible.momentum import PACKED_BITS, MomentumSequence
 from svtoolkit.reversible.plans import Leaf, Segment, by_block, by_halves, by_root
 from svtoolkit.reversible.pooling import BatchPooling, BatchUnpooling, ChannelPooling, InvertiblePooling
 from svtoolkit.reversible.squeeze import squeeze, unsqueeze

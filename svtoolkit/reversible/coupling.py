@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
@@ -42,16 +42,17 @@ class AdditiveCoupling(nn.Module):
 
     def forward(self, x1: Tensor, x2: Tensor, bits: int | None = None) -> tuple[Tensor, Tensor]:
         """Two streams of one shape -> two of the same shape; on the grid 2**-bits where bits are given."""
-        y1 = x1 + _on_grid(self.f(x2), x1.dtype, bits)
-        return y1, x2 + _on_grid(self.g(y1), x2.dtype, bits)
+        y1 = x1 + on_grid(self.f(x2), x1.dtype, bits)
+        return y1, x2 + on_grid(self.g(y1), x2.dtype, bits)
 
     def inverse(self, y1: Tensor, y2: Tensor, bits: int | None = None) -> tuple[Tensor, Tensor]:
         """x2 = y2 - G(y1), x1 = y1 - F(x2) (Gomez et al., eq. 7)."""
-        x2 = y2 - _on_grid(self.g(y1), y2.dtype, bits)
-        return y1 - _on_grid(self.f(x2), y1.dtype, bits), x2
+        x2 = y2 - on_grid(self.g(y1), y2.dtype, bits)
+        return y1 - on_grid(self.f(x2), y1.dtype, bits), x2
 
 
-def _on_grid(value: Tensor, dtype: torch.dtype, bits: int | None) -> Tensor:
+def on_grid(value: Tensor, dtype: torch.dtype, bits: int | None) -> Tensor:
+    """``value`` as a stream of ``dtype``, on the grid 2**-bits where bits are given."""
     value = value.to(dtype)
     return value if bits is None else snap(value, bits)
 
@@ -109,6 +110,10 @@ class ReversibleSequence(nn.Sequential):
         """The couplings in order; raises as ``steps``."""
         return [step for step in self.steps() if isinstance(step, AdditiveCoupling)]
 
+    def units(self) -> Sequence[nn.Module]:
+        """What can be recomputed by itself, in order."""
+        return self.couplings()
+
     def is_invertible(self) -> bool:
         """Whether it and its steps are as they were built: hooks and sub-classes are for autograd."""
         return not has_hooks(self, *self) and all(
@@ -161,11 +166,28 @@ class ReversibleSequence(nn.Sequential):
         """A coupling in place, without gradient."""
         for function, source, target in ((coupling.f, y2, y1), (coupling.g, y1, y2)):
             state, version = RandomState(source.device), source._version
-            target.add_(_on_grid(function(source), target.dtype, record.bits))
+            target.add_(on_grid(function(source), target.dtype, record.bits))
             refuse_in_place(function, source, version)
             record.random.append(state if state.is_consumed() else None)
             if record.bits is not None:
                 self._watch(target)
+
+    def pull_back(self, held: list[Tensor], record: Record, gradients: ParameterGradients, *, owned: bool) -> Tensor:
+        """Gradient of the input, of its type.
+
+        Args:
+            held: the result and its gradient, not modified; the list is emptied as soon as there are copies, so that
+                nobody holds what is no longer needed.
+            record: of the ``run`` that made the result.
+            gradients: to which those of the parameters are added.
+            owned: the record will not be asked again, and may be used up.
+        """
+        layout = layout_of(held[0])
+        y = split_streams(held.pop(0), record.stream_dtype)
+        streams = split_streams(held.pop(), record.stream_dtype, layout)
+        self.invert_(y, streams, record, gradients)
+        del y
+        return torch.cat(streams, dim=1).to(record.input_dtype)
 
     def invert_(
         self,

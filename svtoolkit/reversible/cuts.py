@@ -62,7 +62,8 @@ class _Recomputed(torch.autograd.Function):
                 "ask for retain_graph=True the first time"
             )
         kept = ctx.kept
-        if _graph_is_kept():
+        owned = not _graph_is_kept()
+        if not owned:
             kept = [copy.copy(each) for each in kept]
         else:
             ctx.kept = None
@@ -77,7 +78,7 @@ class _Recomputed(torch.autograd.Function):
         gradients = ParameterGradients(ctx.parameters)
         with untracked_statistics(ctx.state.modules), ctx.autocast.restored():
             # the engine's own gradient must not be overwritten
-            dx = unwind(Run(ctx.modules, gradients, ctx.norms), kept, [upstream.clone()])
+            dx = unwind(Run(ctx.modules, gradients, ctx.norms, owned), kept, [upstream.clone()])
         return None, None, None, dx if ctx.needs_input_grad[3] else None, *gradients.in_order()
 
 

@@ -18,7 +18,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from svtoolkit.reversible.batch_norms import Norm, recorded_norms
 from svtoolkit.reversible.chunks import backward_in_chunks, can_chunk
-from svtoolkit.reversible.coupling import Record, ReversibleSequence, layout_of, refuse_in_place, split_streams
+from svtoolkit.reversible.coupling import Record, ReversibleSequence, refuse_in_place
 from svtoolkit.reversible.manual_backward import GroupedBackward, Request, can_group, is_manual, recompute_backward
 from svtoolkit.reversible.plans import (
     FROM_INPUT,
@@ -47,11 +47,13 @@ class Run(NamedTuple):
     Attributes:
         norms: by position, of modules that are differentiated in chunks: what their norms found in the first
             evaluation. None: they are differentiated otherwise.
+        owned: what is kept will not be asked again, and may be used up.
     """
 
     modules: list[nn.Module]
     gradients: ParameterGradients
     norms: dict[int, list[Norm] | None]
+    owned: bool = True
 
     def learns(self, *parts: Part) -> bool:
         """Whether parts have a parameter that needs a gradient."""
@@ -110,12 +112,8 @@ class Result(Kept):
     record: Record
 
     def differentiate(self, run: Run, upstream: Upstream) -> Tensor | None:
-        record, layout = self.record, layout_of(self.tensor)
-        y = split_streams(self.take(), record.stream_dtype)
-        streams = split_streams(upstream.pop(), record.stream_dtype, layout)
-        self.sequence.invert_(y, streams, record, run.gradients)
-        del y
-        return torch.cat(streams, dim=1).to(record.input_dtype)
+        held = [self.take(), upstream.pop()]
+        return self.sequence.pull_back(held, self.record, run.gradients, owned=run.owned)
 
 
 @dataclass

@@ -53,6 +53,11 @@ def narrow(name: str, *, num_bins: int, embedding_dim: int, **options: object) -
     return NETWORKS.load(name)(num_bins=num_bins, embedding_dim=embedding_dim, **arguments)
 
 
+def is_called_reversible(name: str) -> bool:
+    """Whether the name of a network of ours says that it is reversible."""
+    return "revnet" in name or name.startswith("reversed_")
+
+
 @cache
 def on_meta(name: str, **options) -> SpeakerNetwork:
     """A network without memory, which only has shapes; whoever changes it takes a copy."""

@@ -6,7 +6,7 @@ from itertools import accumulate
 
 import pytest
 import torch
-from network_material import BUILDERS, RECOMPUTED, narrow, on_meta
+from network_material import BUILDERS, RECOMPUTED, is_called_reversible, narrow, on_meta
 from reversible_material import assert_bit_equal, assert_same_buffers, one_step, random_map, relative_error
 from torch import Tensor, nn
 
@@ -112,7 +112,7 @@ def test_the_graph_may_be_kept():
 @pytest.mark.parametrize("name", BUILDERS.values())
 def test_every_network_but_reversible_ones_lists_blocks(name):
     network = on_meta(name, num_bins=24, embedding_dim=8)
-    if "revne" not in name and name not in WITHOUT_BLOCKS:
+    if not is_called_reversible(name) and name not in WITHOUT_BLOCKS:
         assert apply_strategy(network, "checkpoint") == "checkpoint"
         apply_strategy(network, "store")
         return
