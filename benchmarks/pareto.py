@@ -17,6 +17,7 @@ The command fails where one of the others has a point that no point of memory=pl
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,7 @@ from itertools import accumulate
 from pathlib import Path
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -39,6 +41,10 @@ from svtoolkit.memory.planner.costs import Costs, Outlay
 from svtoolkit.memory.planner.surroundings import Crops, measure_network
 from svtoolkit.memory.strategies.planned import put_under
 from svtoolkit.models import build_model
+from svtoolkit.reporting.canvas import COLOURS, GRID, drawing, png_bytes
+from svtoolkit.reporting.inline_svg import INK
+from svtoolkit.reversible.recomputation import untracked_statistics
+from svtoolkit.system.atomic import atomic_write
 
 NETWORKS = ("resnet34", "resnet152", "resnet293", "df_resnet233", "redimnet2_b6", "eres2netv2")
 OTHERS: dict[str, dict[str, object]] = {
@@ -48,9 +54,9 @@ OTHERS: dict[str, dict[str, object]] = {
     "checkpoint, sqrt": {"strategy": "checkpoint", "segments": "sqrt"},
     "checkpoint, recursive": {"strategy": "checkpoint", "segments": "recursive"},
 }
-TIMES = (1.05, 1.1, 1.2, 1.35, 1.45, 1.7, 2.0)
-BUDGETS = (0.7, 0.5, 0.3, 0.1)
-"""Of torch's partitioner: share of the activations that it may keep, between those of its default and none."""
+TIMES = (1.1, 1.35, 1.7)
+BUDGETS = (0.5, 0.2)
+"""Of torch's partitioner: share of the activations that it may keep, between none and those of its default."""
 TOLERANCE = 1.005
 PLANNED, STORED, TORCH = "planned", "store", "torch, activation_memory_budget"
 
@@ -127,7 +133,7 @@ def measure_points(name: str, *, compiled: bool, rounds: int, batch: int) -> lis
         point = Point(name, PLANNED, setting, gib, seconds / seconds_stored)
         print(point, flush=True)
         points.append(point)
-        if setting in ("1.35 times", "1.45 times"):
+        if setting == "1.35 times":
             puts[point] = put
     if not rounds:
         return points
@@ -172,9 +178,10 @@ def count_partitioned(name: str, budget: float) -> tuple[float, float]:
             module = aot_module(
                 network, fw_compiler=nop, bw_compiler=nop, partition_fn=min_cut_rematerialization_partition
             )
-            module(torch.randn(batch, FRAMES, BINS)).sum().backward()  # is compiled
-            network.zero_grad(set_to_none=True)
-            found.append([value * batch for value in count_step(network, module, batch)])
+            with untracked_statistics(network):  # which the graphs would modify in place
+                module(torch.randn(batch, FRAMES, BINS)).sum().backward()  # is compiled
+                network.zero_grad(set_to_none=True)
+                found.append([value * batch for value in count_step(network, module, batch)])
     return (found[1][0] - found[0][0]) / 2, (found[1][1] - found[0][1]) / 2
 
 
@@ -205,34 +212,35 @@ def not_matched(points: Sequence[Point]) -> list[Point]:
     ]
 
 
-def draw(points: Sequence[Point], path: Path) -> None:
+@drawing()
+def draw(points: Sequence[Point]) -> bytes:
     """A panel for each network: memory to the right, time upwards."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     networks = list(dict.fromkeys(point.network for point in points))
-    rows = -(-len(networks) // 3)
-    figure, axes = pyplot.subplots(rows, min(3, len(networks)), figsize=(12, 3.6 * rows), squeeze=False)
-    for axis in axes.flat[len(networks) :]:
-        axis.set_visible(False)
-    for axis, network in zip(axes.flat, networks, strict=False):
-        own = [point for point in points if point.network == network]
-        for strategy in dict.fromkeys(point.strategy for point in own):
-            these = sorted((p.gib, p.times) for p in own if p.strategy == strategy)
-            is_front = strategy == PLANNED
-            axis.plot(*zip(*these, strict=True), "o-" if is_front else "s", label=strategy, markersize=4)
-        axis.set_xscale("log")
-        axis.set_title(network)
-        axis.set_xlabel("GiB an utterance")
-        axis.set_ylabel("time, of stored")
-        axis.set_ylim(0.95, min(3.0, max(point.times for point in own) + 0.1))
-    handles, labels = axes.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="lower center", ncol=4, frameon=False)
-    figure.tight_layout(rect=(0, 0.06, 1, 1))
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
+    columns = min(3, len(networks))
+    rows = -(-len(networks) // columns)
+    figure = Figure(figsize=(4 * columns, 3.4 * rows + 0.6), layout="constrained")
+    strategies = list(dict.fromkeys(point.strategy for point in points))
+    for number, network in enumerate(networks):
+        axes = figure.add_subplot(rows, columns, number + 1)
+        for strategy, colour, marker in zip(strategies, _COLOURS, _MARKERS, strict=False):
+            own = sorted((p.gib, p.times) for p in points if (p.network, p.strategy) == (network, strategy))
+            if own:
+                line = "-" if strategy == PLANNED else "none"
+                axes.plot(
+                    *zip(*own, strict=True), linestyle=line, marker=marker, color=colour, markersize=5, label=strategy
+                )
+        axes.set_title(network)
+        axes.set_xlabel("GiB an utterance")
+        axes.set_ylabel("time, of stored")
+    handles = {
+        label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(handles.values(), handles, loc="outside lower center", ncol=columns)
+    return png_bytes(figure)
+
+
+_COLOURS = (INK, *COLOURS[1:], GRID, COLOURS[0])
+_MARKERS = ("o", "s", "D", "v", "^", "<", "P", "o")
 
 
 def format_table(points: Sequence[Point]) -> str:
@@ -252,11 +260,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--compiled", nargs="*", default=("resnet34",), help="networks that torch partitions, too")
     parser.add_argument("--rounds", type=int, default=0, help="steps of some points that are timed")
     parser.add_argument("--batch", type=int, default=2, help="crops of these steps")
+    parser.add_argument("--add", action="store_true", help="to the networks that the output has already")
     parser.add_argument("--figure", type=Path, help="where the figure is drawn")
     options = parser.parse_args(words)
     torch.set_num_threads(1)
     load = load_average()
     points: list[Point] = []
+    if options.add and options.output.exists():
+        points = [Point(**each) for each in json.loads(options.output.read_text(encoding="utf-8"))["points"]]
+    points = [point for point in points if point.network not in options.networks]
     for name in options.networks:
         points += measure_points(name, compiled=name in options.compiled, rounds=options.rounds, batch=options.batch)
     print(format_table(points))
@@ -277,7 +289,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         points=[asdict(point) for point in rounded],
     )
     if options.figure:
-        draw(points, options.figure)
+        with atomic_write(options.figure, "wb") as stream:
+            stream.write(draw(points))
     return 1 if left else 0
 
 

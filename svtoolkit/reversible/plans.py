@@ -74,7 +74,7 @@ def by_root(count: int) -> Plan:
 
 
 def by_halves(count: int) -> Plan:
-    """Halves of halves, down to single modules (Chen et al. 2016, sec. 4.3): O(log n), log2(n) / 2 more passes."""
+    """Halves of halves, to single modules (Chen et al. 2016, sec. 4.3): O(log n), about log2(n) / 2 more passes."""
     return _halved(0, count)
 
 

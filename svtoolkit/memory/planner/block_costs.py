@@ -153,8 +153,7 @@ class _Probe:
     def option(self, treatment: Treatment, result: Form) -> Option:
         """Of the block under a treatment."""
         evaluation, gradient, found = self._step(treatment, result, holds_gradient=False)
-        size, given = self.form.bytes, result.bytes
-        base = size if found.holds_input else 0
+        given = result.bytes
         if treatment.recomputed:  # autograd holds a gradient while the copy that it was given of it is used
             backward, backward_held = found.backward - given, found.backward - 2 * given
         else:
@@ -167,9 +166,9 @@ class _Probe:
             evaluation + gradient,
             found.kept,
             found.forward,
-            backward - base,
-            backward_held - base,
-            holds_input=found.holds_input or not treatment.recomputed,
+            backward,
+            backward_held,
+            holds_input=found.holds_input,
             holds_result=found.holds_result,
             recomputed=treatment.recomputed,
             stash=treatment.stash,
@@ -194,18 +193,20 @@ class _Probe:
             inputs, results = self.ledger.count([x]), self.ledger.count([y])
             del x, y
             left = self.ledger.live()
-            holds_input, holds_result = inputs <= left.keys(), results - inputs <= left.keys() and results != inputs
-            kept = self._live() - self.before - holds_input * self.form.bytes - holds_result * result.bytes
+            is_there = inputs <= left.keys()
+            is_view = inputs == results  # whoever holds the one holds the other, which counts as the input
+            holds_input, holds_result = is_view or is_there, not is_view and results <= left.keys()
+            kept = self._live() - self.before - is_there * self.form.bytes - holds_result * result.bytes
             begin = len(self.ledger.changes)
             assert isinstance(end, Tensor)
             with self.clock:
                 end.backward()
-            backward = self._highest_since(begin)
+            backward = self._highest_since(begin) - is_there * self.form.bytes
         return seconds, self.clock.seconds - seconds, _Step(kept, forward, backward, holds_input, holds_result)
 
 
 class _Step(NamedTuple):
-    """Bytes; of backward beyond what was there before all."""
+    """Bytes; of backward beyond what was there before all, and the input where it is kept."""
 
     kept: int
     forward: int

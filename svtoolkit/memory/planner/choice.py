@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -59,12 +60,12 @@ def stored_plans(costs: Costs) -> Outlay:
     return outlay_of(costs, tuple(tuple(Leaf(n) for n in range(len(run.blocks))) for run in costs.runs))
 
 
-def fastest(costs: Costs, memory: int, *, can_stash: bool = False) -> Outlay | None:
+def fastest(costs: Costs, memory: int) -> Outlay | None:
     """The fastest plan whose peak is at most ``memory`` bytes; None: there is none."""
     stored = stored_plans(costs)
     if stored.peak <= memory:
         return stored
-    table = PlanTable(costs, round(memory * ROUNDING), _slots(costs), can_stash=can_stash)
+    table = PlanTable(costs, round(memory * ROUNDING), _slots(costs))
     found = None
     low, high = 0, len(table.times) - 1  # of two numbers of slots, the plan of the greater is no slower
     while low <= high:
@@ -78,12 +79,12 @@ def fastest(costs: Costs, memory: int, *, can_stash: bool = False) -> Outlay | N
     return found
 
 
-def leanest(costs: Costs, seconds: float, *, can_stash: bool = False) -> Outlay:
+def leanest(costs: Costs, seconds: float) -> Outlay:
     """The plan of least peak that takes at most so many seconds, which stored activations do."""
     best = stored_plans(costs)
     memory, slots = best.peak, _slots(costs)
     for _ in range(3):
-        table = PlanTable(costs, memory, slots, can_stash=can_stash)
+        table = PlanTable(costs, memory, slots)
         enough = np.flatnonzero(np.isfinite(table.times) & (table.times <= seconds * (1 + 1e-9)))
         if not len(enough):
             break
@@ -96,9 +97,9 @@ def leanest(costs: Costs, seconds: float, *, can_stash: bool = False) -> Outlay:
     return best
 
 
-def least_peak(costs: Costs, *, can_stash: bool = False) -> int:
+def least_peak(costs: Costs) -> int:
     """Bytes, of the plan that takes least whatever its time."""
-    return leanest(costs, np.inf, can_stash=can_stash).peak
+    return leanest(costs, np.inf).peak
 
 
 def _slots(costs: Costs) -> int:
@@ -106,7 +107,9 @@ def _slots(costs: Costs) -> int:
     return max(100, min(SLOTS, MOST_CELLS // stretches))
 
 
-_KNOWN: OrderedDict[Any, Chosen] = OrderedDict()
+_KNOWN: OrderedDict[Any, Any] = OrderedDict()
+MOST_KNOWN = 16
+"""Networks and choices that are not measured or searched for again in this process."""
 
 
 def choose_plans(
@@ -123,26 +126,32 @@ def choose_plans(
     Raises:
         UserError: no plan takes so little memory.
     """
-    crops = Crops(BATCH, crops.frames, crops.num_bins, crops.precision)
-    key = (tuple(identity(network)), crops, gib_per_utterance, times, inexact)
+    crops = replace(crops, batch=BATCH)
+    key = (tuple(identity(network)), crops, inexact)
+    costs, names = _known(key, lambda: measure_network(network, crops, stashes=inexact))
+    return _known((*key, gib_per_utterance, times), lambda: _choose(costs, names, crops, gib_per_utterance, times))
+
+
+def _known(key: Any, make: Callable[[], Any]) -> Any:
     if key not in _KNOWN:
-        _KNOWN[key] = _choose(network, crops, gib_per_utterance, times, inexact)
-        while len(_KNOWN) > 8:
+        _KNOWN[key] = make()
+        while len(_KNOWN) > MOST_KNOWN:
             _KNOWN.popitem(last=False)
     return _KNOWN[key]
 
 
-def _choose(network: nn.Module, crops: Crops, gib_per_utterance: float | None, times: float, inexact: bool) -> Chosen:
-    costs, names = measure_network(network, crops, stashes=inexact)
+def _choose(
+    costs: Costs, names: list[list[str]], crops: Crops, gib_per_utterance: float | None, times: float
+) -> Chosen:
     stored = stored_plans(costs)
     if gib_per_utterance is None:
-        return Chosen(leanest(costs, times * stored.seconds, can_stash=inexact), stored, names)
-    outlay = fastest(costs, int(gib_per_utterance * GIB * crops.batch), can_stash=inexact)
+        return Chosen(leanest(costs, times * stored.seconds), stored, names)
+    outlay = fastest(costs, int(gib_per_utterance * GIB * crops.batch))
     if outlay is None:
-        least = least_peak(costs, can_stash=inexact) / crops.batch / GIB
+        least = least_peak(costs) / crops.batch / GIB
         raise UserError(
             f"memory.gib_per_utterance is {gib_per_utterance:g}, and no plan of this network for {crops.frames} frames "
-            f"takes less than {least:.5f} GiB an utterance; set memory.gib_per_utterance={least * 1.02:.5f} or more, "
+            f"takes less than {least:.3g} GiB an utterance; set memory.gib_per_utterance={least * 1.01:.3g} or more, "
             "or train on shorter crops"
         )
     return Chosen(outlay, stored, names)

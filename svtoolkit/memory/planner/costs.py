@@ -24,7 +24,7 @@ class Option:
         forward: highest bytes during its evaluation beyond its input and what was kept before, with its result.
         backward: highest bytes during its gradient beyond the same, with the gradients of its result and its input.
         backward_held: the same where somebody holds the gradient of the result all the while; that is not counted.
-        holds_input: whether its input is kept as it is; of what is stored it is.
+        holds_input: whether its input is kept as it is; inside a segment that of what is stored always is.
         holds_result: whether its result is kept for its own gradient.
         recomputed: whether it is evaluated again: a segment of one leaf, or groups of channels.
         stash: of this segment.
@@ -188,7 +188,8 @@ class _Walk:
             size = self.run.sizes[begin]
             entered = kept + (0 if is_held else size)
             backward = self.backward + gradient + self.run.weight_gradients[end]
-            if not is_held and (option is None or option.holds_input):
+            is_inside_piece = option is not None and not option.recomputed and not is_top
+            if not is_held and (option is None or option.holds_input or is_inside_piece):
                 kept += size
             if option:
                 took, forward = option.at_end if at_end else (option.seconds, option.forward)

@@ -28,20 +28,19 @@ class PlanTable:
         costs: of the network.
         memory: bytes of the largest peak that is asked for.
         slots: that these are divided into.
-        can_stash: whether options with a stash may be used.
 
     Attributes:
         slot: bytes.
         times: seconds of a step for a peak of 0, 1, 2, ... slots; infinite where there is no plan.
     """
 
-    def __init__(self, costs: Costs, memory: int, slots: int = 500, *, can_stash: bool = False) -> None:
+    def __init__(self, costs: Costs, memory: int, slots: int = 500) -> None:
         self.slot = max(1, -(-memory // slots))
         following: Times = np.zeros(slots + 1)
         self._runs: list[RunTable] = []
         gradients = 0
         for run in reversed(costs.runs):
-            table = RunTable(run, self.slot, gradients, following, can_stash=can_stash)
+            table = RunTable(run, self.slot, gradients, following)
             self._runs.insert(0, table)
             following = table.times
             gradients += run.weight_gradients[0]

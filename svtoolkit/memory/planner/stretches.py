@@ -24,7 +24,7 @@ class RunTable:
         following: least times of these.
     """
 
-    def __init__(self, run: Run, slot: int, gradients: int, following: Times, *, can_stash: bool) -> None:
+    def __init__(self, run: Run, slot: int, gradients: int, following: Times) -> None:
         def up(size: int) -> int:
             return -(-size // slot)
 
@@ -33,10 +33,7 @@ class RunTable:
         self.upstream = [up(size) for size in run.upstream]
         self.gradients = [up(size) for size in run.weight_gradients]
         self.before_forward, self.before_backward = up(run.before_forward), up(run.before_backward + gradients)
-        listed = [
-            [SizedOption(n, o, slot) for n, o in enumerate(block.options) if can_stash or o.stash is None]
-            for block in run.blocks
-        ]
+        listed = [[SizedOption(n, o, slot) for n, o in enumerate(block.options)] for block in run.blocks]
         self.stored = [[option for option in options if not option.recomputed] for options in listed]
         self.recomputed = [[option for option in options if option.recomputed] for options in listed]
         self.seconds = np.cumsum([0.0, *(block.seconds for block in run.blocks)])

@@ -82,14 +82,26 @@ def measure_network(
 
 
 def _double(network: nn.Module) -> nn.Module:
-    """A copy whose weights are fake."""
+    """A copy with stored activations whose weights are fake."""
     memo: dict[int, Any] = {}
     for parameter in network.parameters():
         made = torch.empty(parameter.shape, dtype=parameter.dtype)
         memo[id(parameter)] = nn.Parameter(made, requires_grad=parameter.requires_grad)
     for buffer in network.buffers():
         memo[id(buffer)] = torch.empty(buffer.shape, dtype=buffer.dtype)
-    return copy.deepcopy(network, memo)
+    for module in network.modules():  # a strategy that it is under now, and what else is hooked to it, is left out
+        for hooks in (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks):
+            memo[id(hooks)] = type(hooks)()
+    double = copy.deepcopy(network, memo)
+    for module in double.modules():
+        if isinstance(module, Chain):
+            module.planner = None
+    return double
+
+
+def _empty(network: nn.Module, crops: Crops) -> Tensor:
+    """Crops, of the type of the weights."""
+    return torch.empty(crops.batch, crops.frames, crops.num_bins, dtype=next(network.parameters()).dtype)
 
 
 def _places(network: nn.Module, crops: Crops) -> list[Place]:
@@ -117,7 +129,7 @@ def _places(network: nn.Module, crops: Crops) -> list[Place]:
         chain.values = _noting(chain, found)  # type: ignore[method-assign,assignment]
         handles += [module.register_forward_hook(enter(name)) for module in chain]
     with torch.no_grad(), BlockCosts(CONSUMER_GPU, crops.precision).autocast():
-        network(torch.empty(crops.batch, crops.frames, crops.num_bins))
+        network(_empty(network, crops))
     for handle in handles:
         handle.remove()
     for chain in chains.values():
@@ -157,7 +169,7 @@ class _Surroundings:
                 module.forward = _StandIn(self, anchor, number, position)
         parameters = [*self.network.parameters(), *self.network.buffers()]
         with self.ledger:
-            frames = torch.empty(self.crops.batch, self.crops.frames, self.crops.num_bins)
+            frames = _empty(self.network, self.crops)
             self.ledger.count(parameters)
             before = sum(self.ledger.live().values()) - frames.untyped_storage().nbytes()
             with self.clock:

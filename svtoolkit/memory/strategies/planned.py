@@ -60,7 +60,7 @@ def planned(
         precision=precision,
     )  # fmt: skip
     put_under(network, chosen.names, chosen.outlay.plans)
-    log.info(
+    log.debug(
         "memory=planned: %.4f GiB an utterance in %.2f times the time of stored activations, by what is counted",
         chosen.gib_per_utterance, chosen.times,
     )  # fmt: skip

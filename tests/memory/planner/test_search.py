@@ -30,7 +30,7 @@ def options(draw, result, way="store", *, recomputed=False, stash=None, extra=0)
         forward,
         backward_held + draw(st.integers(0, result)),
         backward_held,
-        holds_input=stash is None,
+        holds_input=draw(st.booleans()) if not recomputed else stash is None,
         holds_result=holds_result,
         recomputed=recomputed,
         stash=stash,
@@ -126,7 +126,7 @@ class Player:
                 for position in range(begin, end):
                     there = entered + (run.sizes[position] if position > begin else 0)
                     self.moment(there + run.blocks[position].forward)
-            if not was_held and (single is None or single.holds_input):
+            if not was_held and (single is None or single.holds_input or (stored[place] and not at_top)):
                 self.there[name_in] = run.sizes[begin]
             if single:
                 self.there[number, level, begin, "kept"] = single.kept
@@ -197,14 +197,13 @@ def least_times(costs: Costs, most: int) -> np.ndarray:
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.builds(Costs, st.tuples(runs(4)) | st.tuples(runs(2), runs(2)), SMALL, SMALL))
 def test_no_plan_is_faster_in_as_much_memory(costs):
     most = 150
     table = PlanTable(costs, most, most)
     assert table.slot == 1
-    exact = without_stashes(costs)
-    assert np.array_equal(table.times, least_times(exact, most))
+    assert np.array_equal(table.times, least_times(costs, most))
     for peak in np.unique(table.times, return_index=True)[1]:
         if np.isfinite(table.times[peak]):
             plans = table.plans(int(peak))
@@ -215,31 +214,6 @@ def test_no_plan_is_faster_in_as_much_memory(costs):
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.builds(Costs, st.tuples(runs(3))))
-def test_stashes_are_used_where_they_may_be(costs):
-    assert np.array_equal(PlanTable(costs, 150, 150, can_stash=True).times, least_times(costs, 150))
-
-
-def without_stashes(costs: Costs) -> Costs:
-    return Costs(
-        tuple(
-            Run(
-                tuple(
-                    Block(tuple(o for o in b.options if o.stash is None), b.result, b.seconds, b.forward,
-                          b.weight_gradients, b.gradient)
-                    for b in run.blocks
-                ),
-                run.input, run.before_forward, run.before_backward, run.between_forward, run.between_backward,
-                run.result_is_held, run.joins,
-            )
-            for run in costs.runs
-        ),
-        costs.seconds,
-        costs.elsewhere,
-    )  # fmt: skip
-
-
-@settings(max_examples=40, deadline=None)
 @given(st.builds(Costs, st.tuples(runs(5))), st.integers(5, 30))
 def test_rounding_never_lets_a_plan_exceed_what_it_was_made_for(costs, slots):
     table = PlanTable(costs, 150, slots)
