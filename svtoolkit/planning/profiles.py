@@ -126,8 +126,9 @@ class _Part:
 def _divided(missing: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Into as many parts as there are cores, of like length; one where there are few."""
     parts = count_cores() if len(missing) > FEW else 1
-    for number in range(parts):
-        yield dict(list(missing.items())[number::parts])
+    names, size = list(missing), -(-len(missing) // parts)
+    for number in range(parts):  # a precision each, where there are two: the longest profiles are then apart
+        yield {name: missing[name] for name in names[number * size : (number + 1) * size]}
 
 
 def _profile(part: _Part) -> dict[str, Any]:
