@@ -75,11 +75,11 @@ def test_the_help_of_a_command_explains_every_key(name, capsys):
     assert len(listed) == len(set(listed))
     of_other_options = {f"optim.{key}" for key in "beta1 beta2 eps block_size min_8bit_size backend".split()}
     of_other_options |= {f"loss.{key}" for key in "centers top_k top_k_margin balance power angular".split()}
-    of_other_options |= {"model.deployed", "model.map_channels", "model.dropout"}
+    of_other_options |= {"model.deployed", "model.map_channels", "model.dropout", "model.remainder_bits"}
     of_other_options |= {"model.insides", "model.slope", "model.norm_floor"}
-    of_other_options |= {"model.remainder_bits"}
     of_other_options |= {"model.architecture", "model.config", "model.freeze_encoder"}
     of_other_options |= {f"memory.{key}" for key in "segments expansions half intensity folder".split()}
+    of_other_options |= {f"memory.{key}" for key in "gib_per_utterance times inexact frames num_bins precision".split()}
     of_other_options |= {"features.norm_signal", "features.pad_right"}
     sizes = {item.name for each in (ReDimNetSizesConfig, ReDimNet2SizesConfig) for item in fields(each)}
     of_other_options |= {f"model.{key}" for key in sizes - {"name", "embedding_dim", "embedding_layers"}}

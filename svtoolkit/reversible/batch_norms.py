@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
 from svtoolkit.reversible.recomputation import RandomState
@@ -122,7 +123,7 @@ class PartOfBatch(TorchFunctionMode):
     Attributes:
         calls: norms so far.
         is_understood: whether all were called where autograd sees them.
-        begins: number -> input and result of norms whose sums are to be found.
+        begins: number -> input of norms whose sums are to be found, and where the gradient of what they make arrives.
         nodes: number -> autograd's node of each norm that has one.
     """
 
@@ -132,7 +133,7 @@ class PartOfBatch(TorchFunctionMode):
         super().__init__()
         self.norms, self.sums, self.collects, self.adds_sums = norms, sums, collects, adds_sums
         self.calls, self.is_understood = 0, True
-        self.begins: dict[int, tuple[Tensor, Tensor]] = {}
+        self.begins: dict[int, tuple[Tensor, GradientEdge]] = {}
         self.nodes: dict[int, Any] = {}
 
     def __torch_function__(
@@ -153,15 +154,25 @@ class PartOfBatch(TorchFunctionMode):
             return F.batch_norm(*call)
         norm = self.norms[number]
         if number in self.collects:
-            with torch.no_grad():
-                result = _normalised(call.x, call.weight, call.bias, norm)
-            result.requires_grad_()
-            self.begins[number] = call.x.detach(), result
+            result = _Begin.apply(torch.zeros((), requires_grad=True), call.x.detach(), call.weight, call.bias, norm)
+            self.begins[number] = call.x.detach(), get_gradient_edge(result)
             return result
         result = _Normalised.apply(call.x, call.weight, call.bias, norm, self.sums[number], self.adds_sums)
         if result.grad_fn is not None:
             self.nodes[number] = result.grad_fn
         return result
+
+
+class _Begin(torch.autograd.Function):
+    """A norm where autograd's graph begins: no leaf, since what reads it may work in place."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None, norm: Norm) -> Tensor:
+        return _normalised(x, weight, bias, norm)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[None, ...]:
+        return None, None, None, None, None
 
 
 class _Normalised(torch.autograd.Function):

@@ -103,10 +103,10 @@ def _collect(
             value = module(x[chunk].detach())
         begins = [(number, *part.begins[number]) for number in sorted(wanted)]
         part.begins.clear()
-        found = torch.autograd.grad(value, [y for _, _, y in begins], dy[chunk].to(value.dtype), allow_unused=True)
+        found = torch.autograd.grad(value, [edge for *_, edge in begins], dy[chunk].to(value.dtype), allow_unused=True)
         del value
-        for (number, before, y), gradient in zip(begins, found, strict=True):
-            here = sums_of(before, torch.zeros_like(y) if gradient is None else gradient, norms[number])
+        for (number, before, _), gradient in zip(begins, found, strict=True):
+            here = sums_of(before, torch.zeros_like(before) if gradient is None else gradient, norms[number])
             so_far = sums[number] if chunk.start else None
             sums[number] = here if so_far is None else Sums(*map(torch.add, so_far, here))
 

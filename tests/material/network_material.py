@@ -55,7 +55,7 @@ def narrow(name: str, *, num_bins: int, embedding_dim: int, **options: object) -
 
 def is_called_reversible(name: str) -> bool:
     """Whether the name of a network of ours says that it is reversible."""
-    return "revnet" in name or name.startswith("reversed_")
+    return "revnet" in name or "revnext" in name or name.startswith("reversed_")
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from svtoolkit.errors import UserError
-from svtoolkit.memory.strategies.reversible import reversible
+from svtoolkit.memory.strategies.reversible import is_reversible, reversible
 from svtoolkit.reversible import LayerwiseFunction
 
 
@@ -23,7 +23,8 @@ def hybrid(network: nn.Module) -> None:
     if not has_invertible_blocks(network):
         raise UserError(
             "memory=hybrid needs reversible blocks whose insides can be inverted, and this network has none; choose "
-            "model=revnext57, model=revnet57 with model.insides=hybrid, or another memory=..."
+            f"memory={'reversible' if is_reversible(network) else 'store'}, model=revnext57, or model=revnet57 with "
+            "model.insides=hybrid"
         )
     reversible(network)
     for module in network.modules():
