@@ -15,7 +15,7 @@ PLAIN = {int, float, bool, str, type(None), torch.dtype, torch.device, torch.lay
 
 
 class QuickFakeTensorMode(FakeTensorMode):
-    """FakeTensorMode with a memory for operations on tensors of the CPU that make new ones, or write into an argument.
+    """FakeTensorMode with a memory for operations on tensors of the CPU whose results follow from their forms.
 
     torch's own memory asks for so many properties of every argument that it takes most of the time of a step.
     """
@@ -46,7 +46,7 @@ class QuickFakeTensorMode(FakeTensorMode):
         result = super().__torch_dispatch__(func, types, args, kwargs)
         if key not in self._known:
             form_after = (func, _form(args), key[2])
-            self._known[key] = _results(result, args, kwargs) if form_after == key else None
+            self._known[key] = _results(result, args) if form_after == key else None
         return result
 
 
@@ -58,7 +58,6 @@ def _is_told_by_forms(func: Any) -> bool:
     return (
         isinstance(func, torch._ops.OpOverload)
         and func.namespace == "aten"
-        and not func.is_view
         and func._schema.name.removeprefix("aten::") not in UNLIKE_OTHERS
         and not any(tag in func.tags for tag in TAGS)
     )
@@ -83,6 +82,9 @@ def _form(values: Any) -> tuple[Any, ...]:
     return tuple(found)
 
 
+CPU = torch.device("cpu")
+
+
 class _Fresh(NamedTuple):
     """A new tensor."""
 
@@ -91,33 +93,51 @@ class _Fresh(NamedTuple):
     dtype: torch.dtype
     attributes: dict[str, Any]
 
-    def made(self) -> Tensor:
-        inner = torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device="meta")
-        made = Tensor._make_subclass(FakeTensor, inner, False, dispatch_device=True, device_for_backend_keys=CPU)
-        torch._C._set_throw_on_mutable_data_ptr(made)
-        made.__dict__.update(self.attributes)
-        return made
+    def made(self, args: Any) -> Tensor:
+        return _fake(torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device="meta"), self.attributes)
 
 
-CPU = torch.device("cpu")
+def _fake(inner: Tensor, attributes: dict[str, Any]) -> Tensor:
+    made = Tensor._make_subclass(FakeTensor, inner, False, dispatch_device=True, device_for_backend_keys=CPU)
+    torch._C._set_throw_on_mutable_data_ptr(made)
+    made.__dict__.update(attributes)
+    return made
+
+
+class _View(NamedTuple):
+    """Of the storage of one of the tensors among the arguments."""
+
+    source: int
+    shape: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    offset: int
+    attributes: dict[str, Any]
+
+    def made(self, args: Any) -> Tensor:
+        inner = torch.empty_strided((0,), (1,), dtype=self.dtype, device="meta")
+        inner.set_(args[self.source].untyped_storage(), self.offset, self.shape, self.stride)
+        return _fake(inner, self.attributes)
 
 
 class _Results(NamedTuple):
-    """Of one operation: new tensors, numbers of arguments, None."""
+    """Of one operation: new tensors, views and numbers of arguments, None."""
 
-    each: tuple[_Fresh | int | None, ...]
+    each: tuple[_Fresh | _View | int | None, ...]
     kind: type | None
 
     def made(self, args: Any) -> Any:
-        made = [each.made() if type(each) is _Fresh else each if each is None else args[each] for each in self.each]
+        made = [each if each is None else args[each] if type(each) is int else each.made(args) for each in self.each]
         return made[0] if self.kind is None else self.kind(made)
 
 
-def _results(result: Any, args: Any, kwargs: Any) -> _Results | None:
+def _results(result: Any, args: Any) -> _Results | None:
     """How to make the results again; None: they are more than their forms."""
-    kind = type(result) if type(result) in (tuple, list) else None
-    given = {id(tensor.untyped_storage()) for tensor in _fakes([*args, *kwargs.values()])}
-    found: list[_Fresh | int | None] = []
+    kind = tuple if isinstance(result, tuple) else list if isinstance(result, list) else None
+    given = {id(arg.untyped_storage()): number for number, arg in enumerate(args) if isinstance(arg, Tensor)}
+    nested = [each for arg in args if isinstance(arg, (tuple, list)) for each in arg if isinstance(each, Tensor)]
+    given |= {id(each.untyped_storage()): -1 for each in nested}
+    found: list[_Fresh | _View | int | None] = []
     for each in result if kind else (result,):
         if each is None:
             found.append(None)
@@ -128,21 +148,19 @@ def _results(result: Any, args: Any, kwargs: Any) -> _Results | None:
         if position is not None:
             found.append(position)
             continue
-        if id(each.untyped_storage()) in given or each.fake_device != CPU or each.constant is not None:
+        if each.fake_device != CPU or each.constant is not None or each.layout is not torch.strided:
             return None
-        fresh = _Fresh(each.shape, each.stride(), each.dtype, dict(each.__dict__))
+        attributes = dict(each.__dict__)
+        source = given.get(id(each.untyped_storage()))
+        if source is not None:
+            if source < 0 or each.dtype is not args[source].dtype:
+                return None
+            offset = int(each.storage_offset())
+            found.append(_View(source, each.shape, each.stride(), each.dtype, offset, attributes))
+            continue
+        fresh = _Fresh(each.shape, each.stride(), each.dtype, attributes)
         again = torch.empty_strided(fresh.shape, fresh.stride, dtype=fresh.dtype, device="meta")
-        if each.layout is not torch.strided or again.untyped_storage().nbytes() != each.untyped_storage().nbytes():
+        if each.storage_offset() or again.untyped_storage().nbytes() != each.untyped_storage().nbytes():
             return None
         found.append(fresh)
     return _Results(tuple(found), kind)
-
-
-def _fakes(values: Any) -> list[Tensor]:
-    found: list[Tensor] = []
-    for value in values:
-        if isinstance(value, Tensor):
-            found.append(value)
-        elif isinstance(value, (tuple, list)):
-            found += _fakes(value)
-    return found
