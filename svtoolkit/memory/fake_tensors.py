@@ -127,7 +127,9 @@ class _Results(NamedTuple):
     kind: type | None
 
     def made(self, args: Any) -> Any:
-        made = [each if each is None else args[each] if type(each) is int else each.made(args) for each in self.each]
+        made = [
+            each if each is None else args[each] if isinstance(each, int) else each.made(args) for each in self.each
+        ]
         return made[0] if self.kind is None else self.kind(made)
 
 
