@@ -81,6 +81,10 @@ class WorkLog(TorchDispatchMode):
         work, self.work = self.work, Counter()
         return work
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here, and to say so of every operation takes time
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)

@@ -18,13 +18,14 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from svtoolkit.config import AdamW8bitConfig, MemoryPredictionConfig, MemoryStrategyConfig, OptimConfig, SGD8bitConfig
 from svtoolkit.device import autocast
 from svtoolkit.distributed.world import CPU
 from svtoolkit.losses import Head
 from svtoolkit.memory import apply_strategy
+from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
 from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.memory.measurement import StepRecord, record_step
 from svtoolkit.memory.step_report import ACTIVATIONS, BACKWARD, FORWARD, GRADIENTS, INPUT, TRANSIENTS
@@ -145,7 +146,7 @@ def profiler_of(question: MemoryPredictionConfig) -> Iterator[Profiler]:
     Raises:
         UserError: as the builders of the parts.
     """
-    with fake_world(question, CPU) as world, FakeTensorMode():
+    with fake_world(question, CPU) as world, QuickFakeTensorMode():
         network, head, _, _ = build_trainable(
             question.model, MemoryStrategyConfig("store"), question.loss, question.optim,
             num_bins=question.num_bins, num_classes=question.num_classes, device=CPU,

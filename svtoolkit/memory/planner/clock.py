@@ -52,6 +52,10 @@ class Clock(TorchDispatchMode):
         self.rates = rates
         self.seconds = 0.0
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here, and to say so of every operation takes time
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         operation = func._overloadpacket

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
+from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
 from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.memory.planner.block_costs import BlockCosts, Form
 from svtoolkit.memory.planner.clock import CONSUMER_GPU, Clock, Rates
@@ -70,7 +70,7 @@ def measure_network(
     Args:
         stashes: whether inputs of blocks in 8 bits are ways, too.
     """
-    with FakeTensorMode():
+    with QuickFakeTensorMode():
         double = _double(network).train()
         places = _places(double, crops)
         measure = BlockCosts(rates, crops.precision, stashes)

@@ -1,0 +1,168 @@
+"""Fake tensors at a fraction of the time: what an operation makes of arguments of one form is worked out once."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+UNLIKE_OTHERS = {"set_", "resize_", "resize_as_", "lift_fresh", "_local_scalar_dense"}
+"""Operations of which forms do not tell all."""
+TAGS = (torch.Tag.inplace_view, torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
+PLAIN = {int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
+
+
+class QuickFakeTensorMode(FakeTensorMode):
+    """FakeTensorMode with a memory for operations on tensors of the CPU whose results follow from their forms.
+
+    torch's own memory asks for so many properties of every argument that it takes most of the time of a step.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: dict[Any, _Results | None] = {}
+        self._suits: dict[Any, bool] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        suits = self._suits.get(func)
+        if suits is None:
+            suits = self._suits[func] = _is_told_by_forms(func)
+        if not suits:
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        try:
+            key = (func, _form(args), _form(tuple(kwargs.items())) if kwargs else None)
+        except _UnlikeOthersError:
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        known = self._known.get(key)
+        if known is not None:
+            return known.made(args)
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        if key not in self._known:
+            form_after = (func, _form(args), key[2])
+            self._known[key] = _results(result, args) if form_after == key else None
+        return result
+
+
+class _UnlikeOthersError(Exception):
+    """An argument that is more than its form."""
+
+
+def _is_told_by_forms(func: Any) -> bool:
+    return (
+        isinstance(func, torch._ops.OpOverload)
+        and func.namespace == "aten"
+        and func._schema.name.removeprefix("aten::") not in UNLIKE_OTHERS
+        and not any(tag in func.tags for tag in TAGS)
+    )
+
+
+def _form(values: Any) -> tuple[Any, ...]:
+    """What decides on the form of results."""
+    found: list[Any] = []
+    for value in values:
+        kind = type(value)
+        if kind is FakeTensor:
+            shape = value.shape
+            if value.constant is not None or (not shape and value.is_floating_point()):  # which may be a wrapped number
+                raise _UnlikeOthersError
+            found.append((shape, value.stride(), value.dtype, value.storage_offset()))
+        elif kind in PLAIN:
+            found.append((kind, value))
+        elif kind in (tuple, list):
+            found.append(_form(value))
+        else:
+            raise _UnlikeOthersError
+    return tuple(found)
+
+
+CPU = torch.device("cpu")
+
+
+class _Fresh(NamedTuple):
+    """A new tensor."""
+
+    shape: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    attributes: dict[str, Any]
+
+    def made(self, args: Any) -> Tensor:
+        return _fake(torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device="meta"), self.attributes)
+
+
+def _fake(inner: Tensor, attributes: dict[str, Any]) -> Tensor:
+    made = Tensor._make_subclass(FakeTensor, inner, False, dispatch_device=True, device_for_backend_keys=CPU)
+    torch._C._set_throw_on_mutable_data_ptr(made)
+    made.__dict__.update(attributes)
+    return made
+
+
+class _View(NamedTuple):
+    """Of the storage of one of the tensors among the arguments."""
+
+    source: int
+    shape: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    offset: int
+    attributes: dict[str, Any]
+
+    def made(self, args: Any) -> Tensor:
+        inner = torch.empty_strided((0,), (1,), dtype=self.dtype, device="meta")
+        inner.set_(args[self.source].untyped_storage(), self.offset, self.shape, self.stride)
+        return _fake(inner, self.attributes)
+
+
+class _Results(NamedTuple):
+    """Of one operation: new tensors, views and numbers of arguments, None."""
+
+    each: tuple[_Fresh | _View | int | None, ...]
+    kind: type | None
+
+    def made(self, args: Any) -> Any:
+        made = [
+            each if each is None else args[each] if isinstance(each, int) else each.made(args) for each in self.each
+        ]
+        return made[0] if self.kind is None else self.kind(made)
+
+
+def _results(result: Any, args: Any) -> _Results | None:
+    """How to make the results again; None: they are more than their forms."""
+    kind = tuple if isinstance(result, tuple) else list if isinstance(result, list) else None
+    given = {id(arg.untyped_storage()): number for number, arg in enumerate(args) if isinstance(arg, Tensor)}
+    nested = [each for arg in args if isinstance(arg, (tuple, list)) for each in arg if isinstance(each, Tensor)]
+    given |= {id(each.untyped_storage()): -1 for each in nested}
+    found: list[_Fresh | _View | int | None] = []
+    for each in result if kind else (result,):
+        if each is None:
+            found.append(None)
+            continue
+        if type(each) is not FakeTensor:
+            return None
+        position = next((number for number, arg in enumerate(args) if arg is each), None)
+        if position is not None:
+            found.append(position)
+            continue
+        if each.fake_device != CPU or each.constant is not None or each.layout is not torch.strided:
+            return None
+        attributes = dict(each.__dict__)
+        source = given.get(id(each.untyped_storage()))
+        if source is not None:
+            if source < 0 or each.dtype is not args[source].dtype:
+                return None
+            offset = int(each.storage_offset())
+            found.append(_View(source, each.shape, each.stride(), each.dtype, offset, attributes))
+            continue
+        fresh = _Fresh(each.shape, each.stride(), each.dtype, attributes)
+        again = torch.empty_strided(fresh.shape, fresh.stride, dtype=fresh.dtype, device="meta")
+        if each.storage_offset() or again.untyped_storage().nbytes() != each.untyped_storage().nbytes():
+            return None
+        found.append(fresh)
+    return _Results(tuple(found), kind)

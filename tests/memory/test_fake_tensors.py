@@ -1,0 +1,56 @@
+"""QuickFakeTensorMode beside torch's own: the same changes of storage, the same views, the same results in place."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from svtoolkit.memory import apply_strategy
+from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
+from svtoolkit.memory.ledger import MemoryLedger
+from svtoolkit.models import build_model
+
+
+def changes_of_steps(mode, strategy, precision):
+    """Differences of the ledger in two steps."""
+    with mode, MemoryLedger() as ledger:
+        network = build_model("resnet10", num_bins=16, base_width=8).train()
+        apply_strategy(network, strategy)
+        for _ in range(2):
+            with torch.autocast("cpu", precision or torch.bfloat16, enabled=precision is not None):
+                value = network(torch.empty(3, 24, 16))
+            value.float().sum().backward()
+            del value
+    return [change.difference for change in ledger.changes]
+
+
+@pytest.mark.parametrize(("strategy", "precision"), [("store", None), ("stash8", torch.bfloat16)])
+def test_storages_come_and_go_as_with_torchs_own(strategy, precision):
+    quick = changes_of_steps(QuickFakeTensorMode(), strategy, precision)
+    assert quick == changes_of_steps(FakeTensorMode(), strategy, precision)
+    assert len(quick) > 300
+
+
+def test_what_is_known_already_aliases_what_it_should():
+    with QuickFakeTensorMode():
+        for _ in range(3):
+            x = torch.empty(6, 4, requires_grad=True)
+            y = x * 2
+            first, second = y[:3], y[3:]
+            assert type(second) is FakeTensor
+            assert (second.shape, second.stride(), second.storage_offset()) == ((3, 4), (4, 1), 12)
+            assert second.untyped_storage() is first.untyped_storage() is y.untyped_storage()
+            assert y.add_(1) is y
+            assert torch.relu(second).untyped_storage() is not y.untyped_storage()
+            assert [each.storage_offset() for each in y.detach().chunk(2)] == [0, 12]
+            first.sum().backward()
+            assert x.grad.shape == x.shape
+
+
+def test_numbers_do_not_pass_for_each_other():
+    with QuickFakeTensorMode():
+        x = torch.empty(3, dtype=torch.int64)
+        assert [(x * factor).dtype for factor in (1, 1.0, True, 1)] == [
+            torch.int64, torch.float32, torch.int64, torch.int64,
+        ]  # fmt: skip
