@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
 from svtoolkit.reversible.recomputation import RandomState
@@ -122,7 +123,7 @@ class PartOfBatch(TorchFunctionMode):
     Attributes:
         calls: norms so far.
         is_understood: whether all were called where autograd sees them.
-        begins: number -> input and result of norms whose sums are to be found.
+        begins: number -> input of norms whose sums are to be found, and where the gradient of what they make arrives.
         nodes: number -> autograd's node of each norm that has one.
     """
 
@@ -132,7 +133,7 @@ class PartOfBatch(TorchFunctionMode):
         super().__init__()
         self.norms, self.sums, self.collects, self.adds_sums = norms, sums, collects, adds_sums
         self.calls, self.is_understood = 0, True
-        self.begins: dict[int, tuple[Tensor, Tensor]] = {}
+        self.begins: dict[int, tuple[Tensor, GradientEdge]] = {}
         self.nodes: dict[int, Any] = {}
 
     def __torch_function__(
@@ -155,13 +156,26 @@ class PartOfBatch(TorchFunctionMode):
         if number in self.collects:
             with torch.no_grad():
                 result = _normalised(call.x, call.weight, call.bias, norm)
-            result.requires_grad_()
-            self.begins[number] = call.x.detach(), result
-            return result
+            begin = _Begin.apply(torch.empty(0, requires_grad=True), result)
+            self.begins[number] = call.x.detach(), get_gradient_edge(begin)
+            return begin
         result = _Normalised.apply(call.x, call.weight, call.bias, norm, self.sums[number], self.adds_sums)
         if result.grad_fn is not None:
             self.nodes[number] = result.grad_fn
         return result
+
+
+class _Begin(torch.autograd.Function):
+    """Where autograd's graph begins; unlike a leaf, what is given may be modified in place."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, result: Tensor) -> Tensor:
+        ctx.mark_dirty(result)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        return None, None
 
 
 class _Normalised(torch.autograd.Function):

@@ -23,6 +23,7 @@ REFUSED = {
     ("checkpoint", "reversible"), ("checkpoint", "without blocks"),
     ("stash8", "reversible"), ("stash8", "without blocks"),
     ("offload", "without blocks"), ("planned", "without blocks"),
+    ("hybrid", "ordinary"), ("hybrid", "without blocks"), ("hybrid", "reversible"),
 }  # fmt: skip
 SETTINGS = {"planned": {"frames": 24, "num_bins": 16}}
 

@@ -23,7 +23,7 @@ def hybrid(network: nn.Module) -> None:
     if not has_invertible_blocks(network):
         raise UserError(
             "memory=hybrid needs reversible blocks whose insides can be inverted, and this network has none; choose "
-            "model=revnext57, model=revnet57 with model.insides=hybrid, or another memory=..."
+            "memory=recompute_norm, or model=revnext57, or model=revnet57 with model.insides=hybrid"
         )
     reversible(network)
     for module in network.modules():
