@@ -156,7 +156,7 @@ class PartOfBatch(TorchFunctionMode):
         if number in self.collects:
             with torch.no_grad():
                 result = _normalised(call.x, call.weight, call.bias, norm)
-            begin = _Begin.apply(torch.empty(0, requires_grad=True), result)
+            begin: Tensor = _Begin.apply(torch.empty(0, requires_grad=True), result)
             self.begins[number] = call.x.detach(), get_gradient_edge(begin)
             return begin
         result = _Normalised.apply(call.x, call.weight, call.bias, norm, self.sums[number], self.adds_sums)
