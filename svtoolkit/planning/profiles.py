@@ -31,7 +31,7 @@ NOT_PLANNED = {"offload"}
 VARIANTS: dict[str, list[MemoryStrategyConfig]] = {
     "checkpoint": [CheckpointConfig("checkpoint", segments=segments) for segments in ("blocks", "sqrt", "recursive")],
     "recompute_norm": [RecomputeNormConfig("recompute_norm", expansions=expansions) for expansions in (False, True)],
-    "planned": [PlannedConfig("planned", times=times) for times in (1.1, 1.35, 1.7)],
+    "planned": [PlannedConfig("planned", times=times) for times in (1.2, 1.7)],
 }
 """Strategy -> its settings that are tried; of others those it begins with."""
 

@@ -154,9 +154,11 @@ class PartOfBatch(TorchFunctionMode):
             return F.batch_norm(*call)
         norm = self.norms[number]
         if number in self.collects:
-            result = _Begin.apply(torch.zeros((), requires_grad=True), call.x.detach(), call.weight, call.bias, norm)
-            self.begins[number] = call.x.detach(), get_gradient_edge(result)
-            return result
+            with torch.no_grad():
+                result = _normalised(call.x, call.weight, call.bias, norm)
+            begin: Tensor = _Begin.apply(torch.empty(0, requires_grad=True), result)
+            self.begins[number] = call.x.detach(), get_gradient_edge(begin)
+            return begin
         result = _Normalised.apply(call.x, call.weight, call.bias, norm, self.sums[number], self.adds_sums)
         if result.grad_fn is not None:
             self.nodes[number] = result.grad_fn
@@ -164,15 +166,16 @@ class PartOfBatch(TorchFunctionMode):
 
 
 class _Begin(torch.autograd.Function):
-    """A norm where autograd's graph begins: no leaf, since what reads it may work in place."""
+    """Where autograd's graph begins; unlike a leaf, what is given may be modified in place."""
 
     @staticmethod
-    def forward(ctx: Any, anchor: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None, norm: Norm) -> Tensor:
-        return _normalised(x, weight, bias, norm)
+    def forward(ctx: Any, anchor: Tensor, result: Tensor) -> Tensor:
+        ctx.mark_dirty(result)
+        return result
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[None, ...]:
-        return None, None, None, None, None
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        return None, None
 
 
 class _Normalised(torch.autograd.Function):

@@ -16,7 +16,8 @@ from reversible_material import (
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from svtoolkit.config import LossConfig, MemoryStrategyConfig, ModelConfig, PlannedConfig, SGDConfig
+from svtoolkit.config import LossConfig, MemoryStrategyConfig, PlannedConfig, SGDConfig
+from svtoolkit.config.networks import ResNetConfig
 from svtoolkit.errors import UserError
 from svtoolkit.memory import apply_strategy
 from svtoolkit.memory.ledger import MemoryLedger
@@ -135,8 +136,8 @@ def test_a_run_fills_in_its_crops():
     assert for_crops(plain, 200, 80, "bf16") is plain
     with FakeTensorMode():
         trainable = build_trainable(
-            ModelConfig("resnet10", embedding_dim=8), PlannedConfig("planned"), LossConfig(), SGDConfig(),
-            num_bins=16, num_classes=10, device=torch.device("cpu"), channels_last=True, frames=24,
+            ResNetConfig("resnet10", embedding_dim=8, base_width=4), PlannedConfig("planned"), LossConfig(),
+            SGDConfig(), num_bins=16, num_classes=10, device=torch.device("cpu"), channels_last=True, frames=24,
         )  # fmt: skip
     assert trainable.strategy == "planned"
     assert plans_of(trainable.network)

@@ -15,7 +15,7 @@ from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.memory.planner.clock import Clock, Rates
 from svtoolkit.memory.planner.costs import Block, Option
 from svtoolkit.reversible import EightBits, ReversibleSequence, Stash
-from svtoolkit.reversible.chunks import can_chunk
+from svtoolkit.reversible.chunks import can_chunk, two_for_all
 from svtoolkit.reversible.manual_backward import can_group
 from svtoolkit.reversible.plans import Part, Way
 from svtoolkit.reversible.segments import run_parts
@@ -91,15 +91,22 @@ def _treatments(block: nn.Module, *, stashes: bool) -> Iterator[Treatment]:
     if isinstance(block, ReversibleSequence) and block.is_invertible():
         yield Treatment("store", recomputed=True)
         return
-    yield from (Treatment(way) for way in STORED[1:])
-    yield from (Treatment(way, recomputed=True) for way in STORED)
+    stored = STORED if _expands(block) else STORED[:2]
+    yield from (Treatment(way) for way in stored[1:])
+    yield from (Treatment(way, recomputed=True) for way in stored)
     if can_group(block):
         yield Treatment("groups", recomputed=True)
     if can_chunk(block):
         yield Treatment("chunks", recomputed=True)
     if stashes:
-        for way in STORED:
+        for way in stored:
             yield Treatment(way, recomputed=True, stash=EightBits())
+
+
+def _expands(block: nn.Module) -> bool:
+    """Whether it may have 1x1 convolutions with more channels than they read; else "expand" is "norm"."""
+    kernels = (each.shape for each in block.parameters() if each.dim() > 2)
+    return any(shape[2:].numel() == 1 and shape[0] > shape[1] for shape in kernels)
 
 
 def _is_deep(options: list[Option], size: int) -> bool:
@@ -212,7 +219,7 @@ class _Probe:
             kept = self._live() - self.before - is_there * self.form.bytes - holds_result * result.bytes
             begin = len(self.ledger.changes)
             assert isinstance(end, Tensor)
-            with self.clock:
+            with self.clock, two_for_all(self.clock):
                 end.backward()
             backward = self._highest_since(begin) - is_there * self.form.bytes
         return seconds, self.clock.seconds - seconds, _Step(kept, forward, backward, holds_input, holds_result)

@@ -26,6 +26,11 @@ SLOTS = 500
 MOST_CELLS = 4_000_000
 """Slots of a table times stretches of blocks: of longer chains memory is divided less finely."""
 
+FINER = 0.4
+"""Memory of the next table in the search for the leanest plan."""
+EVERY = 5
+"""So many slots apart are the plans of a table that are looked at."""
+
 ROUNDING = 1.3
 """Largest peak of a table in times of what is asked for, since rounded plans take less than they are said to."""
 
@@ -76,30 +81,35 @@ def fastest(costs: Costs, memory: int) -> Outlay | None:
             low = middle + 1
         else:
             high = middle - 1
+    if found is None:
+        least = least_plan(costs)
+        found = least if least.peak <= memory else None
     return found
 
 
 def leanest(costs: Costs, seconds: float) -> Outlay:
-    """The plan of least peak that takes at most so many seconds, which stored activations do."""
-    best = stored_plans(costs)
-    memory, slots = best.peak, _slots(costs)
-    for _ in range(3):
+    """The plan of least peak that takes at most so many seconds, which stored activations do.
+
+    Which plans are looked at follows from the costs alone, and with more seconds it is more of them: the peak is no
+    greater then.
+    """
+    best, slots = stored_plans(costs), _slots(costs)
+    memory, seconds = best.peak, seconds * (1 + 1e-9)
+    while memory > costs.elsewhere:
         table = PlanTable(costs, memory, slots)
-        enough = np.flatnonzero(np.isfinite(table.times) & (table.times <= seconds * (1 + 1e-9)))
-        if not len(enough):
+        is_enough = np.isfinite(table.times) & (table.times <= seconds)
+        if not is_enough[-1]:
             break
-        number = int(enough[0])
-        best = min(best, outlay_of(costs, table.plans(number)), key=lambda outlay: outlay.peak)
-        smaller = (number + 1) * table.slot
-        if smaller > 0.9 * memory:
-            break
-        memory = smaller
+        numbers = range(slots, int(FINER * slots), -EVERY)  # what takes less is seen more closely in the next table
+        found = [outlay_of(costs, table.plans(number)) for number in numbers if is_enough[number]]
+        best = min(best, *found, key=lambda outlay: outlay.peak)
+        memory = int(FINER * memory)
     return best
 
 
-def least_peak(costs: Costs) -> int:
-    """Bytes, of the plan that takes least whatever its time."""
-    return leanest(costs, np.inf).peak
+def least_plan(costs: Costs) -> Outlay:
+    """The plan that takes least memory whatever its time."""
+    return leanest(costs, np.inf)
 
 
 def _slots(costs: Costs) -> int:
@@ -148,7 +158,7 @@ def _choose(
         return Chosen(leanest(costs, times * stored.seconds), stored, names)
     outlay = fastest(costs, int(gib_per_utterance * GIB * crops.batch))
     if outlay is None:
-        least = least_peak(costs) / crops.batch / GIB
+        least = least_plan(costs).peak / crops.batch / GIB
         raise UserError(
             f"memory.gib_per_utterance is {gib_per_utterance:g}, and no plan of this network for {crops.frames} frames "
             f"takes less than {least:.3g} GiB an utterance; set memory.gib_per_utterance={least * 1.01:.3g} or more, "

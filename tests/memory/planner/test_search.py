@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from svtoolkit.memory.planner import choice
+from svtoolkit.memory.planner.choice import fastest, leanest, stored_plans
 from svtoolkit.memory.planner.costs import Block, Costs, Option, Run, bounds, outlay_of
 from svtoolkit.memory.planner.search import PlanTable
 from svtoolkit.reversible import EightBits
@@ -220,3 +223,16 @@ def test_rounding_never_lets_a_plan_exceed_what_it_was_made_for(costs, slots):
     for count in range(slots + 1):
         if np.isfinite(table.times[count]):
             assert outlay_of(costs, table.plans(count)).peak <= count * table.slot
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.builds(Costs, st.tuples(runs(3)), SMALL, st.just(0)), st.floats(0, 1), st.floats(0, 1))
+def test_more_time_never_takes_more_memory(costs, some, more):
+    most = stored_plans(costs)
+    limits = [most.seconds * (1 + 3 * extra) for extra in sorted((some, more))] + [np.inf]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choice, "_slots", lambda costs: 20)
+        found = [leanest(costs, seconds) for seconds in limits]
+        assert most.peak >= found[0].peak >= found[1].peak >= found[2].peak
+        assert all(outlay.seconds <= seconds for outlay, seconds in zip(found, limits, strict=True))
+        assert fastest(costs, found[2].peak) is not None
