@@ -22,7 +22,8 @@ import torch
 from torch import nn
 
 from benchmarks.machine import load_average, open_command, write_record
-from benchmarks.stash8 import BINS, SIZE, Speech, eer, new_head
+from benchmarks.stash8 import BINS, SIZE, Speech, new_head
+from benchmarks.stash8_learning import eer
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.memory import apply_strategy
 from svtoolkit.models import build_model

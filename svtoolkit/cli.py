@@ -80,7 +80,7 @@ def _run(words: list[str]) -> int:
     if name not in COMMANDS:
         import difflib
 
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        near = [] if name.startswith("-") else difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"did you mean `svt {near[0]}`?" if near else "`svt --help` lists the commands"
         raise UserError(f"svt has no command {name!r}; {hint}")
     if "-h" in rest or "--help" in rest:

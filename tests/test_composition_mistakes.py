@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from svtoolkit import composition
 from svtoolkit.cli import main
 from svtoolkit.composition import Catalogue
-from svtoolkit.config import ModelConfig, ResNetConfig, TrainConfig
+from svtoolkit.config import ResNetConfig, RevNetConfig, TrainConfig
 from svtoolkit.errors import UserError
 
 
@@ -188,8 +188,8 @@ def test_a_key_of_another_front_end(words, option):
 
 def test_a_network_has_the_keys_of_its_family():
     assert load("model=resnet18", "model.base_width=16").model == ResNetConfig(name="resnet18", base_width=16)
-    assert load("model=revnet57", "model.embedding_dim=64").model == ModelConfig("revnet57", 64)
-    assert load("experiment=mini", "model=revnet_tiny").model == ModelConfig("revnet_tiny", 256)
+    assert load("model=revnet57", "model.embedding_dim=64").model == RevNetConfig("revnet57", 64)
+    assert load("experiment=mini", "model=revnet_tiny").model == RevNetConfig("revnet_tiny", 256)
 
 
 def test_a_network_of_another_command_is_not_the_name_of_a_schema():

@@ -151,7 +151,8 @@ def test_progress_is_for_those_who_wait(monkeypatch, capsys):
         (["precision=half"], "precision is 'half', expected one of fp32, bf16, fp16"),
         (["batch_size=none"], "svt memory: batch_size is 'none', expected a whole number"),
         (["memory=recompute"], "svt memory: memory has no option 'recompute'; did you mean 'recompute_norm'? "
-                               "(all: auto, checkpoint, offload, recompute_norm, reversible, stash8, store)"),
+                               "(all: auto, checkpoint, hybrid, offload, planned, recompute_norm, reversible, "
+                               "stash8, store)"),
         (["data=crops200"], "svt memory: there is no key 'data'; `svt memory --help` lists the keys"),
         (["memory=reversible"], "memory=reversible needs a network with reversible stages, and this one has none; "
                                 "choose memory=store, or a network such as model=revnet57 or model=df_revnet89"),

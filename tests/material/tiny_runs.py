@@ -102,11 +102,12 @@ def _assignments(node: Any, composed: Any, prefix: str = "") -> Iterator[str]:
 
 
 def read_run(exp_dir: Path) -> dict[str, Any]:
-    """All that two equal runs have in common: full state, epoch weights, history without times."""
+    """All that two equal runs have in common: state but for times and the strategy, epoch weights, history."""
     found = load_latest_state(exp_dir / "checkpoints")
     assert found is not None
     step, state = found
     state["facts"].pop("seconds")
+    state["facts"].pop("memory")
     for meter in state["meters"].values():
         meter.pop("seconds")
         meter.pop("waiting")

@@ -150,7 +150,9 @@ def test_which_networks_can_be_hybrid(insides):
     with torch.device("meta"):
         network = build_model("revnet_tiny", insides=insides)
     if insides == "standard":
-        with pytest.raises(UserError, match="this network has none; choose model=revnext57, model=revnet57 with"):
+        with pytest.raises(
+            UserError, match="this network has none; choose memory=reversible, model=revnext57, or model=revnet57"
+        ):
             apply_strategy(network, "hybrid")
         return
     assert apply_strategy(network) == "hybrid"
