@@ -11,7 +11,6 @@ inverted ones, seed by seed; equal error rate on the trials.
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,7 @@ import torch
 from torch import nn
 
 from benchmarks.machine import load_average, open_command, write_record
-from benchmarks.stash8 import BINS, SIZE, Speech, new_head
+from benchmarks.stash8 import BINS, SIZE, Speech, learn, new_head
 from benchmarks.stash8_learning import eer
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.memory import apply_strategy
@@ -92,20 +91,7 @@ def train(strategy: str, seed: int, speech: Speech, steps: int, batch: int, leng
     arguments = {**REGISTRY[TRAINED].arguments, "width": WIDTH, "slope": 0.1, "norm_floor": 0.1}
     network, head = REGISTRY.load(TRAINED)(num_bins=BINS, embedding_dim=SIZE, **arguments).train(), new_head(speech)
     apply_strategy(network, strategy)
-    optimizer = torch.optim.SGD([*network.parameters(), *head.parameters()], lr=0.1, momentum=0.9, weight_decay=1e-4)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, steps, pct_start=0.1)
-    generator, losses = torch.Generator().manual_seed(seed), []
-    for step in range(steps):
-        head.margin = 0.2 * min(1.0, 2 * step / steps)
-        chosen = torch.randperm(len(speech.names), generator=generator)[:batch].tolist()
-        frames, labels = speech.crops(chosen, length, generator)
-        optimizer.zero_grad()
-        loss = head(network(frames), labels).losses.mean()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-        losses.append(loss.item())
-    return network, statistics.mean(losses[-max(1, steps // 10) :])
+    return network, learn(network, head, seed, speech, steps, batch, length)
 
 
 def format_tables(costs: Sequence[dict[str, Any]], runs: Sequence[dict[str, Any]]) -> str:

@@ -177,6 +177,12 @@ def train(
     with torch.no_grad():
         for weight in weights:
             weight.mul_(1 + nudge * torch.randn_like(weight))
+    return network, head, learn(network, head, seed, speech, steps, batch, length)
+
+
+def learn(network: nn.Module, head: Any, seed: int, speech: Speech, steps: int, batch: int, length: int) -> float:
+    """Train; the mean loss of the last tenth of the steps."""
+    weights = [*network.parameters(), *head.parameters()]
     optimizer = torch.optim.SGD(weights, lr=0.1, momentum=0.9, weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, steps, pct_start=0.1)
     generator, losses = torch.Generator().manual_seed(seed), []
@@ -190,7 +196,7 @@ def train(
         optimizer.step()
         schedule.step()
         losses.append(loss.item())
-    return network, head, statistics.mean(losses[-max(1, steps // 10) :])
+    return statistics.mean(losses[-max(1, steps // 10) :])
 
 
 def format_table(errors: Sequence[dict[str, Any]]) -> str:

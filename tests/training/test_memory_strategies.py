@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from tiny_runs import assert_same_run, tiny_config
 
-from svtoolkit.config import CheckpointConfig, RecomputeNormConfig
+from svtoolkit.config import CheckpointConfig, PlannedConfig, RecomputeNormConfig
 from svtoolkit.training.experiment import train
 
 STRATEGIES = {
     "recursive": CheckpointConfig("checkpoint", segments="recursive"),
     "norms": RecomputeNormConfig("recompute_norm", expansions=True),
+    "planned": PlannedConfig("planned", times=1.2),
 }
 
 
