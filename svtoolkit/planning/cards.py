@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from svtoolkit.errors import UserError
-from svtoolkit.planning.operations import Work
+from svtoolkit.memory.operations import Work
 
 GIB = 2**30
 

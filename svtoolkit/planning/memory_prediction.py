@@ -31,7 +31,7 @@ class StepMemory:
     """Memory of a step on a whole batch and, where that is more than one utterance, on a single one.
 
     Attributes:
-        strategy: what becomes of the activations: store or reversible.
+        strategy: what becomes of the activations.
     """
 
     batch_size: int

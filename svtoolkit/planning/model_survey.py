@@ -13,9 +13,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from svtoolkit.errors import UserError
 from svtoolkit.memory import apply_strategy
 from svtoolkit.memory.measurement import measure_step
+from svtoolkit.memory.operations import Operations
 from svtoolkit.models import PooledNetwork, build_model
 from svtoolkit.planning.network_facts import NetworkFacts, family_of
-from svtoolkit.planning.operations import Operations
 from svtoolkit.system.processes import count_cores, worker_processes
 
 LARGE_BATCH = 2**17

@@ -25,7 +25,7 @@ class NetworkFacts:
         macs: multiplications with addition in the convolutions and products of one utterance.
         pooled_dim: size of what pooling hands to the embedding layer; None: the network has no pooling layer.
         embedding_dim: size of the embedding.
-        strategy: memory strategy that memory=auto chooses: store or reversible.
+        strategy: memory strategy that memory=auto chooses on a CPU.
         bytes_per_utterance: memory that one more utterance of a large batch takes in a float32 training step of the
             network alone under that strategy.
     """

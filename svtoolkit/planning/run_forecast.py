@@ -10,10 +10,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from svtoolkit.config import MemoryPredictionConfig, TrainConfig
 from svtoolkit.crops.sampler import share_of
 from svtoolkit.distributed.world import CPU
+from svtoolkit.memory.operations import Operations
 from svtoolkit.planning.assembly import build_trainable
 from svtoolkit.planning.memory_prediction import StepMemory, predict_memory
 from svtoolkit.planning.micro_batch import PROBE, largest_divisor, step_of
-from svtoolkit.planning.operations import Operations
 
 GPU_BYTES = 11 * 10**9
 """Of a 2080 Ti, which is taken where no GPU is at hand."""

@@ -28,11 +28,11 @@ from svtoolkit.memory import apply_strategy
 from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
 from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.memory.measurement import StepRecord, record_step
+from svtoolkit.memory.operations import Work, WorkLog
 from svtoolkit.memory.step_report import ACTIVATIONS, BACKWARD, FORWARD, GRADIENTS, INPUT, TRANSIENTS
 from svtoolkit.optim import OPTIMIZERS, build_optimizer
 from svtoolkit.planning.assembly import build_trainable, for_crops
 from svtoolkit.planning.memory_prediction import UnpredictableError, fake_world
-from svtoolkit.planning.operations import Work, WorkLog
 
 PRIMES = (1_000_003, 1_000_033, 1_000_037, 1_000_039)
 SMALLEST_OF_8_BITS = 4096

@@ -26,8 +26,6 @@ from svtoolkit.planning.pass_prediction import predict_pass
 from svtoolkit.scoring.pass_memory import PassMemory
 from svtoolkit.system.atomic import atomic_write
 
-Prediction = TypeVar("Prediction", StepMemory, PassMemory)
-
 NOT_ASKED = ("budget_gib", "format")
 """Settings of `svt memory` that decide what is shown, not what is predicted."""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from svtoolkit.memory.operations import Operations
 from svtoolkit.models import build_model
-from svtoolkit.planning.operations import Operations
 
 
 def test_the_embedding_is_what_the_last_frame_leaves():

@@ -8,8 +8,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from svtoolkit.config import CheckpointConfig, MemoryPredictionConfig, MemoryStrategyConfig, ResNetConfig, SGDConfig
 from svtoolkit.errors import UserError
+from svtoolkit.memory.operations import Work, WorkLog
 from svtoolkit.planning.cards import CARDS, GIB, Card, card_at_hand, find_card
-from svtoolkit.planning.operations import Work, WorkLog
 from svtoolkit.planning.step_profile import profiler_of
 
 PUBLISHED = {"resnet34": 154}

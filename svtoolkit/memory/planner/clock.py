@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import conv_flop_count, flop_registry
+
+from svtoolkit.memory.operations import PASSES, count_flops, tensors_of
 
 
 @dataclass(frozen=True)
@@ -33,12 +32,6 @@ ALLOCATIONS = frozenset(
      torch.ops.aten.new_empty_strided}
 )  # fmt: skip
 
-PASSES: dict[Any, float] = {
-    torch.ops.aten.native_batch_norm: 3 / 2,  # the input is read for its statistics, and once more to be normalised
-    torch.ops.aten.native_batch_norm_backward: 5 / 3,  # two inputs are read twice, one result is written
-}
-"""Operations that go over their tensors more than once: bytes moved, of those of inputs and results."""
-
 
 class Clock(TorchDispatchMode):
     """Context that adds up seconds as operations are dispatched; real or fake tensors alike.
@@ -60,26 +53,8 @@ class Clock(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         operation = func._overloadpacket
         if not func.is_view and operation not in ALLOCATIONS and func.namespace != "prim":
-            moved: float = sum(tensor.numel() * tensor.element_size() for tensor in _tensors((args, result)))
+            moved: float = sum(tensor.numel() * tensor.element_size() for tensor in tensors_of((args, result)))
             moved = moved * PASSES.get(operation, 1.0)
-            arithmetic = _operations(operation, args, kwargs or {}, result) / self.rates.operations
+            arithmetic = count_flops(operation, args, kwargs or {}, result) / self.rates.operations
             self.seconds += max(arithmetic, moved / self.rates.bytes)
         return result
-
-
-def _operations(operation: Any, args: Any, kwargs: Any, result: Any) -> int:
-    if operation is torch.ops.aten.convolution_backward:
-        gradient, inputs, weight, *_, wanted = args
-        once = conv_flop_count([*inputs.shape], [*weight.shape], [*gradient.shape])
-        return int(sum(wanted[:2]) * once)  # torch's own count takes a depthwise convolution for a whole one
-    if operation in flop_registry:
-        return int(flop_registry[operation](*args, **kwargs, out_val=result))
-    return 0
-
-
-def _tensors(values: Iterable[Any]) -> Iterable[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)

@@ -115,7 +115,7 @@ class WorkLog(TorchDispatchMode):
     def _bytes(self, values: Iterable[Any]) -> tuple[int, float]:
         """Bytes of all tensors, those that do not grow with the batch and those of each crop."""
         size, growing = 0, 0
-        for tensor in _tensors(values):
+        for tensor in tensors_of(values):
             nbytes = min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
             if nbytes % self.batch:
                 size += nbytes
@@ -144,13 +144,14 @@ def _of_convolution_backward(gradient: Tensor, inputs: Tensor, weight: Tensor, *
 
 
 def _rate(operation: Any, args: Any) -> str:
-    bits = 8 * next(_tensors(args)).element_size()
+    bits = 8 * next(tensors_of(args)).element_size()
     return f"{'convolution' if operation in CONVOLUTIONS else 'product'} {min(bits, 32)}"
 
 
-def _tensors(values: Any) -> Iterator[Tensor]:
+def tensors_of(values: Any) -> Iterator[Tensor]:
+    """Those in nests of lists, tuples and dicts."""
     for value in values.values() if isinstance(values, dict) else values:
         if isinstance(value, Tensor):
             yield value
         elif isinstance(value, (tuple, list, dict)):
-            yield from _tensors(value)
+            yield from tensors_of(value)
