@@ -13,7 +13,7 @@ import torch.distributed as dist
 from forked import free_port, run_group
 from tiny_runs import tiny_config
 
-from svtoolkit.config import TrainConfig
+from svtoolkit.config import PlannedConfig, TrainConfig
 from svtoolkit.distributed.rank import Rank
 from svtoolkit.distributed.world import ALONE, CPU, World, process_group
 from svtoolkit.training.experiment import Experiment
@@ -24,11 +24,15 @@ pytestmark = pytest.mark.skipif(
 
 
 class Division(NamedTuple):
-    """Of an effective batch of 8: processes, crops that each has in memory at once, and whether the head is sharded."""
+    """Of an effective batch of 8: processes, crops that each has in memory at once, and whether the head is sharded.
+
+    ``times`` are those of the plan under which activations are recomputed; None: they are stored.
+    """
 
     processes: int
     micro_batch: int
     shard: bool = False
+    times: float | None = None
 
 
 DIVISIONS = {
@@ -38,13 +42,18 @@ DIVISIONS = {
     "1 x 4 accumulated": Division(1, 2),
     "2 x 2 accumulated": Division(2, 2),
     "4 x 2 and a sharded head": Division(4, 2, shard=True),
+    "2 x 4, planned": Division(2, 4, times=1.3),
+    "2 x 2 accumulated, a sharded head, planned": Division(2, 2, shard=True, times=1.3),
 }
 
 
 def config_of(speech: Path, exp_dir: Path, division: Division) -> TrainConfig:
     """Six steps of a warm-up and a growing margin; no clipping, which would hide a gradient of another length."""
     changes = {"trainer__micro_batch": division.micro_batch, "loss__shard": division.shard, "data__speeds": [1.0]}
-    return tiny_config(speech, exp_dir, trainer__epochs=1, validation__speakers=0, **changes)
+    config = tiny_config(speech, exp_dir, trainer__epochs=1, validation__speakers=0, **changes)
+    if division.times is not None:
+        config.memory = PlannedConfig("planned", times=division.times)
+    return config
 
 
 def trained(config: TrainConfig, world: World) -> dict[str, torch.Tensor]:
