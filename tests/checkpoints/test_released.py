@@ -64,7 +64,7 @@ def refusal(folder: Path, read=read_released) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["gemini_df_resnet60", "df_resnet56", "revnet_tiny"])
+@pytest.mark.parametrize("name", ["gemini_df_resnet60", "df_resnet56", "revnet_tiny", "revnext_tiny"])
 def test_networks_without_options_of_a_family(tmp_path, name):
     """What `svt train` gives them, and what a description written by hand may say: null, as published."""
     torch.manual_seed(5)
