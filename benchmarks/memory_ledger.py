@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from benchmarks.published import TABLE_I
 from benchmarks.training_step import (
@@ -22,6 +21,7 @@ from benchmarks.training_step import (
     strategies_of,
 )
 from svtoolkit.config import LossConfig, MemoryPredictionConfig, MemoryStrategyConfig, ModelConfig
+from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
 from svtoolkit.memory.measurement import measure_step
 from svtoolkit.memory.step_report import PHASES, MemoryReport
 from svtoolkit.planning.memory_prediction import StepMemory, predict_memory
@@ -48,7 +48,7 @@ TIMELINE = ("revnet57",)
 
 def memory_per_utterance(name: str) -> dict[str, Any]:
     """Parameters, and for each strategy GiB per utterance of forward and backward pass of the network alone."""
-    with FakeTensorMode():
+    with QuickFakeTensorMode():
         parameters = sum(weight.numel() for weight in build_network(name, STORE).parameters())
     per_utterance = {strategy: gib_per_utterance(name, strategy) for strategy in strategies_of(name)}
     return {"parameters": parameters, "gib_per_utterance": per_utterance}
@@ -60,7 +60,7 @@ def gib_per_utterance(name: str, strategy: str) -> float:
 
 
 def _network_report(name: str, strategy: str, batch_size: int) -> MemoryReport:
-    with FakeTensorMode():
+    with QuickFakeTensorMode():
         network = build_network(name, strategy)
         features = torch.randn(batch_size, FRAMES, BINS)
         return measure_step([network], lambda: network(features).sum(), inputs=[features], warm_up=0)
@@ -92,7 +92,7 @@ def step_memory(name: str, strategy: str, optimizer: str) -> StepMemory:
 
 
 def _step_report(name: str, strategy: str, optimizer: str, batch_size: int) -> MemoryReport:
-    with FakeTensorMode():
+    with QuickFakeTensorMode():
         step = TrainingStep(name, strategy, batch_size=batch_size, optimizer=optimizer)
         for group in step.optimizer.param_groups:
             if group.get("foreach", False) is None:

@@ -29,11 +29,11 @@ from pathlib import Path
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from benchmarks.machine import load_average, open_command, write_record
 from benchmarks.training_step import BINS, FRAMES
 from svtoolkit.memory import apply_strategy
+from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
 from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.memory.planner.choice import BATCH, GIB, fastest, leanest, stored_plans
 from svtoolkit.memory.planner.clock import CONSUMER_GPU, Clock
@@ -85,7 +85,7 @@ Put = Callable[[nn.Module], object]
 
 def count(name: str, put: Put) -> tuple[float, float]:
     """GiB an utterance, and seconds of a crop, of a step of the network that ``put`` was called with."""
-    with FakeTensorMode():
+    with QuickFakeTensorMode():
         network = build_model(name).train()
         put(network)
         return count_step(network, lambda frames: network(frames), BATCH)

@@ -21,7 +21,6 @@ from itertools import accumulate
 import numpy as np
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from benchmarks.machine import load_average, open_command, write_record
 from benchmarks.training_step import BINS, CLASSES, FRAMES
@@ -34,6 +33,7 @@ from svtoolkit.config import (
     SGDConfig,
 )
 from svtoolkit.memory import apply_strategy
+from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
 from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.models import build_model
 from svtoolkit.models.blocks import BasicBlock
@@ -137,7 +137,7 @@ def measure_depth(blocks: int, *, channels: int = 4, size: int = 400) -> Depth:
             chain(x).sum().backward()
         return max(accumulate(change.difference for change in ledger.changes)) - before
 
-    with FakeTensorMode():
+    with QuickFakeTensorMode():
         return Depth(blocks, round((highest(blocks) - highest(1)) / (8 * channels * size * size * 4), 2))
 
 

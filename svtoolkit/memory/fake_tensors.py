@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -17,13 +19,9 @@ PLAIN = {int, float, bool, str, type(None), torch.dtype, torch.device, torch.lay
 class QuickFakeTensorMode(FakeTensorMode):
     """FakeTensorMode with a memory for operations on tensors of the CPU whose results follow from their forms.
 
-    torch's own memory asks for so many properties of every argument that it takes most of the time of a step.
+    torch's own memory asks for so many properties of every argument that it takes most of the time of a step. Both are
+    those of the process.
     """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._known: dict[Any, _Results | None] = {}
-        self._suits: dict[Any, bool] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -31,22 +29,22 @@ class QuickFakeTensorMode(FakeTensorMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        suits = self._suits.get(func)
-        if suits is None:
-            suits = self._suits[func] = _is_told_by_forms(func)
-        if not suits:
+        if not _is_told_by_forms(func):
             return super().__torch_dispatch__(func, types, args, kwargs)
         try:
-            key = (func, _form(args), _form(tuple(kwargs.items())) if kwargs else None)
+            form = _form(args)
+            key = (func, form, _form(kwargs.items()) if kwargs else None, torch.get_default_dtype(),
+                   torch.is_inference_mode_enabled())  # fmt: skip
         except _UnlikeOthersError:
             return super().__torch_dispatch__(func, types, args, kwargs)
-        known = self._known.get(key)
+        known = _KNOWN.get(key)
         if known is not None:
-            return known.made(args)
+            return known.made(args, self)
         result = super().__torch_dispatch__(func, types, args, kwargs)
-        if key not in self._known:
-            form_after = (func, _form(args), key[2])
-            self._known[key] = _results(result, args) if form_after == key else None
+        if key not in _KNOWN:
+            if len(_KNOWN) >= MOST_KNOWN:
+                _KNOWN.clear()
+            _KNOWN[key] = _results(result, args) if _form(args) == form else None
         return result
 
 
@@ -54,6 +52,7 @@ class _UnlikeOthersError(Exception):
     """An argument that is more than its form."""
 
 
+@cache
 def _is_told_by_forms(func: Any) -> bool:
     return (
         isinstance(func, torch._ops.OpOverload)
@@ -63,14 +62,15 @@ def _is_told_by_forms(func: Any) -> bool:
     )
 
 
-def _form(values: Any) -> tuple[Any, ...]:
+def _form(values: Iterable[Any]) -> tuple[Any, ...]:
     """What decides on the form of results."""
     found: list[Any] = []
     for value in values:
         kind = type(value)
         if kind is FakeTensor:
             shape = value.shape
-            if value.constant is not None or (not shape and value.is_floating_point()):  # which may be a wrapped number
+            is_number = not shape and value.is_floating_point()  # which may be a wrapped one
+            if is_number or value.constant is not None or value.fake_device != CPU:
                 raise _UnlikeOthersError
             found.append((shape, value.stride(), value.dtype, value.storage_offset()))
         elif kind in PLAIN:
@@ -93,14 +93,15 @@ class _Fresh(NamedTuple):
     dtype: torch.dtype
     attributes: dict[str, Any]
 
-    def made(self, args: Any) -> Tensor:
-        return _fake(torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device="meta"), self.attributes)
+    def made(self, args: Any, mode: FakeTensorMode) -> Tensor:
+        inner = torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device="meta")
+        return _fake(inner, self.attributes, mode)
 
 
-def _fake(inner: Tensor, attributes: dict[str, Any]) -> Tensor:
+def _fake(inner: Tensor, attributes: dict[str, Any], mode: FakeTensorMode) -> Tensor:
     made = Tensor._make_subclass(FakeTensor, inner, False, dispatch_device=True, device_for_backend_keys=CPU)
     torch._C._set_throw_on_mutable_data_ptr(made)
-    made.__dict__.update(attributes)
+    made.__dict__.update(attributes, fake_mode=mode)
     return made
 
 
@@ -114,10 +115,10 @@ class _View(NamedTuple):
     offset: int
     attributes: dict[str, Any]
 
-    def made(self, args: Any) -> Tensor:
+    def made(self, args: Any, mode: FakeTensorMode) -> Tensor:
         inner = torch.empty_strided((0,), (1,), dtype=self.dtype, device="meta")
         inner.set_(args[self.source].untyped_storage(), self.offset, self.shape, self.stride)
-        return _fake(inner, self.attributes)
+        return _fake(inner, self.attributes, mode)
 
 
 class _Results(NamedTuple):
@@ -126,11 +127,17 @@ class _Results(NamedTuple):
     each: tuple[_Fresh | _View | int | None, ...]
     kind: type | None
 
-    def made(self, args: Any) -> Any:
+    def made(self, args: Any, mode: FakeTensorMode) -> Any:
         made = [
-            each if each is None else args[each] if isinstance(each, int) else each.made(args) for each in self.each
+            each if each is None else args[each] if isinstance(each, int) else each.made(args, mode)
+            for each in self.each
         ]
         return made[0] if self.kind is None else self.kind(made)
+
+
+_KNOWN: dict[Any, _Results | None] = {}
+MOST_KNOWN = 50_000
+"""Operations on arguments of one form, of which a step of a large network has some hundreds."""
 
 
 def _results(result: Any, args: Any) -> _Results | None:
@@ -152,7 +159,7 @@ def _results(result: Any, args: Any) -> _Results | None:
             continue
         if each.fake_device != CPU or each.constant is not None or each.layout is not torch.strided:
             return None
-        attributes = dict(each.__dict__)
+        attributes = {name: value for name, value in each.__dict__.items() if name != "fake_mode"}
         source = given.get(id(each.untyped_storage()))
         if source is not None:
             if source < 0 or each.dtype is not args[source].dtype:

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from svtoolkit.config import MemoryPredictionConfig
 from svtoolkit.device import autocast, choose_device
 from svtoolkit.distributed.world import World
 from svtoolkit.errors import UserError
+from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
 from svtoolkit.memory.measurement import KnownUpdate, measure_step
 from svtoolkit.memory.step_report import PHASES, MemoryReport
 from svtoolkit.planning.assembly import build_trainable
@@ -104,7 +105,7 @@ def predict_memory(
         raise UserError(
             "device is mps, whose memory is that of the machine and has no limit to fit into; use device=cpu"
         )
-    mode = nullcontext() if device.type == "cuda" else FakeTensorMode()
+    mode = nullcontext() if device.type == "cuda" else QuickFakeTensorMode()
     with fake_world(config, device) as world, mode:
         return _predict(_Step(config, device, world), progress, growth)
 

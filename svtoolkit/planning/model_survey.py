@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from svtoolkit.errors import UserError
 from svtoolkit.memory import apply_strategy
+from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
 from svtoolkit.memory.measurement import measure_step
 from svtoolkit.memory.operations import Operations
 from svtoolkit.models import PooledNetwork, build_model
@@ -56,7 +56,7 @@ def growth_of(model: Mapping[str, Any], strategy: str, *, frames: int) -> float:
         model: arguments of ``build_model``.
         strategy: what becomes of activations.
     """
-    with FakeTensorMode():
+    with QuickFakeTensorMode():
         network = build_model(**model).train()
         apply_strategy(network, strategy)
         utterances = torch.randn(LARGE_BATCH, frames, int(model.get("num_bins", 80)))
@@ -66,7 +66,7 @@ def growth_of(model: Mapping[str, Any], strategy: str, *, frames: int) -> float:
 
 def survey_network(name: str, *, frames: int, num_bins: int) -> NetworkFacts:
     """Facts of one network for input of (frames, num_bins), all from one step on a large batch."""
-    with FakeTensorMode():
+    with QuickFakeTensorMode():
         network = build_model(name, num_bins=num_bins).train()
         strategy = apply_strategy(network)
         utterances = torch.randn(LARGE_BATCH, frames, num_bins)
@@ -99,7 +99,7 @@ def measure_network_step(name: str, frames: int, num_bins: int, strategy: str, *
     Args:
         options: further ones of the network.
     """
-    with FakeTensorMode():
+    with QuickFakeTensorMode():
         network = build_model(name, num_bins=num_bins, **options).train()
         apply_strategy(network, strategy)
         utterances = torch.randn(LARGE_BATCH, frames, num_bins)

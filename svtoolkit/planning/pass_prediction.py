@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from svtoolkit.checkpoints.released import ModelDescription
 from svtoolkit.device import autocast
+from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
 from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.models import build_model
 from svtoolkit.models.front_ends import front_end_of
@@ -22,7 +22,7 @@ def predict_pass(description: ModelDescription, precision: str) -> PassMemory:
     Raises:
         Exception: of whatever kind, by a network that takes no fake tensors, as an ONNX graph.
     """
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.inference_mode():
+    with QuickFakeTensorMode(allow_non_fake_inputs=True), torch.inference_mode():
         network = build_model(**description.model).eval()
         front_end = front_end_of(description.features)
         held = sum(tensor.nbytes for tensor in (*network.parameters(), *network.buffers()))

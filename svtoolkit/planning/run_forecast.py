@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from svtoolkit.config import MemoryPredictionConfig, TrainConfig
 from svtoolkit.crops.sampler import share_of
 from svtoolkit.distributed.world import CPU
+from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
 from svtoolkit.memory.operations import Operations
 from svtoolkit.planning.assembly import build_trainable
 from svtoolkit.planning.memory_prediction import StepMemory, predict_memory
@@ -103,7 +103,7 @@ def forecast_run(config: TrainConfig, steps: int, batch_size: int, num_classes: 
 
 def _count(step: MemoryPredictionConfig) -> tuple[float, int]:
     """Operations of forward and backward pass of one crop over a whole head, and bytes of the network's state."""
-    with FakeTensorMode():
+    with QuickFakeTensorMode():
         network, head, _, _ = build_trainable(
             step.model, step.memory, replace(step.loss, shard=False), step.optim,
             num_bins=step.num_bins, num_classes=step.num_classes, device=CPU, channels_last=step.channels_last,

@@ -54,3 +54,23 @@ def test_numbers_do_not_pass_for_each_other():
         assert [(x * factor).dtype for factor in (1, 1.0, True, 1)] == [
             torch.int64, torch.float32, torch.int64, torch.int64,
         ]  # fmt: skip
+
+
+def test_what_one_mode_knows_another_makes_of_its_own():
+    for dtype in (torch.float32, torch.float64, torch.float32):
+        with QuickFakeTensorMode() as mode:
+            before = torch.get_default_dtype()
+            torch.set_default_dtype(dtype)
+            try:
+                made = torch.empty(3, 4)
+                half = made.int() / 2
+            finally:
+                torch.set_default_dtype(before)
+            assert made.fake_mode is half.fake_mode is made[1:].fake_mode is mode
+            assert (made.dtype, half.dtype) == (dtype, dtype)
+
+
+def test_tensors_of_other_devices_are_not_taken_for_those_of_the_cpu():
+    with QuickFakeTensorMode():
+        for device in ("cpu", "meta", "cpu"):
+            assert (torch.empty(3, 4, device=device) * 2).device.type == device

@@ -14,12 +14,12 @@ from reversible_material import (
     tiny_network,
 )
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from svtoolkit.config import LossConfig, MemoryStrategyConfig, PlannedConfig, SGDConfig
 from svtoolkit.config.networks import ResNetConfig
 from svtoolkit.errors import UserError
 from svtoolkit.memory import apply_strategy
+from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
 from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.memory.planner.choice import GIB
 from svtoolkit.memory.planner.surroundings import Crops, measure_network
@@ -64,7 +64,7 @@ def test_gradients_and_statistics_are_those_of_stored_activations(cast):
 
 
 def test_the_memory_that_is_asked_for_is_not_exceeded():
-    with FakeTensorMode():
+    with QuickFakeTensorMode():
         network = resnet().train()
         stored = slope(network)
         apply_strategy(network, "planned", gib_per_utterance=0.85 * stored, **CROPS)
@@ -134,7 +134,7 @@ def test_a_run_fills_in_its_crops():
     assert for_crops(memory, 200, 80, "bf16") == PlannedConfig("planned", frames=100, num_bins=80, precision="bf16")
     plain = MemoryStrategyConfig("store")
     assert for_crops(plain, 200, 80, "bf16") is plain
-    with FakeTensorMode():
+    with QuickFakeTensorMode():
         trainable = build_trainable(
             ResNetConfig("resnet10", embedding_dim=8, base_width=4), PlannedConfig("planned"), LossConfig(),
             SGDConfig(), num_bins=16, num_classes=10, device=torch.device("cpu"), channels_last=True, frames=24,

@@ -7,10 +7,10 @@ import torch
 from network_material import on_meta
 from reversible_material import assert_same_buffers, one_step, random_map, relative_error, settle_norms
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from svtoolkit.errors import UserError
 from svtoolkit.memory import apply_strategy
+from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
 from svtoolkit.memory.measurement import measure_step
 from svtoolkit.models import SpeakerNetwork, build_model
 from svtoolkit.models.registry import NETWORKS
@@ -102,7 +102,7 @@ def bytes_per_utterance(network: nn.Module, strategy: str, batch: int = 2**17) -
 
 def test_a_revnet57_of_such_insides_needs_less():
     """0.0104 GiB an utterance with standard insides and memory=reversible; the same, of memory=hybrid."""
-    with FakeTensorMode():
+    with QuickFakeTensorMode():
         networks = {insides: build_model("revnet57", insides=insides).train() for insides in ("in_place", "hybrid")}
         found = {insides: bytes_per_utterance(network, "hybrid") / 2**30 for insides, network in networks.items()}
         kept = bytes_per_utterance(networks["in_place"], "reversible") / 2**30
@@ -111,7 +111,7 @@ def test_a_revnet57_of_such_insides_needs_less():
 
 
 def test_depth_costs_no_memory():
-    with FakeTensorMode():
+    with QuickFakeTensorMode():
         sizes = {
             blocks: bytes_per_utterance(
                 NETWORKS.load("revnext57")(

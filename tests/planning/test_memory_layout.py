@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
-import textwrap
+from pathlib import Path
 
 import pytest
 import torch
+from forked import Forked
 from tiny_runs import tiny_config
 from torch import nn
 
+from svtoolkit.config import LossConfig, MemoryStrategyConfig, ResNetConfig, SGDConfig
 from svtoolkit.models import build_model
+from svtoolkit.planning.assembly import build_trainable
 from svtoolkit.planning.memory_layout import fails_in_channels_last, lay_out_channels_last
 from svtoolkit.training.experiment import Experiment
 
@@ -28,25 +29,24 @@ def is_channels_last(network: nn.Module) -> bool:
     return last
 
 
-def test_a_narrow_network_trains_on_the_cpu_with_features_of_full_size():
-    """In a process of its own, which a fault of memory would end."""
-    code = """
-        import torch
-        from svtoolkit.config import LossConfig, MemoryStrategyConfig, ResNetConfig, SGDConfig
-        from svtoolkit.planning.assembly import build_trainable
+def train_narrow(done: Path) -> None:
+    torch.set_num_threads(1)
+    trainable = build_trainable(
+        ResNetConfig(name="resnet10", base_width=4), MemoryStrategyConfig(), LossConfig(), SGDConfig(),
+        num_bins=80, num_classes=10, device=CPU, channels_last=True,
+    )  # fmt: skip
+    for _ in range(3):
+        trainable.network(torch.randn(8, 200, 80)).sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in trainable.network.parameters())
+    done.touch()
 
-        torch.set_num_threads(1)
-        model = ResNetConfig(name="resnet10", base_width=4)
-        trainable = build_trainable(
-            model, MemoryStrategyConfig(), LossConfig(), SGDConfig(), num_bins=80, num_classes=10,
-            device=torch.device("cpu"), channels_last=True,
-        )
-        for _ in range(3):
-            trainable.network(torch.randn(8, 200, 80)).sum().backward()
-        print(all(parameter.grad.isfinite().all() for parameter in trainable.network.parameters()))
-    """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+def test_a_narrow_network_trains_on_the_cpu_with_features_of_full_size(tmp_path):
+    """In a process of its own, which a fault of memory would end."""
+    process = Forked(train_narrow, tmp_path / "done")
+    process.join()
+    assert process.exitcode == 0, process.output()
+    assert (tmp_path / "done").exists()
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,7 @@ def test_sizes_below_one(key):
         list(survey_networks(["resnet10"], **sizes))
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_processes_bring_the_same_in_the_same_order(monkeypatch):
     """In one process that was not there before; how many are asked for is looked at."""
     sizes = {"frames": 60, "num_bins": 40}

@@ -96,7 +96,7 @@ def test_a_run_keeps_what_it_began_with_on_whatever_card(speech, tmp_path, monke
     """Chosen on a small card, resumed on the CPU; the run is that of the strategy it was given by name."""
     config = tiny_config(speech, tmp_path / "auto", trainer__epochs=1)
     with monkeypatch.context() as patch:
-        way = choose_way(config, ROOMY, 8, 18, 1, 4)
+        way = choose_way(replace(config, data=replace(config.data, crop_frames=200)), ROOMY, 8, 18, 1, 4)
         patch.setattr(memory_choice, "choose_way", lambda *arguments: replace(way, memory=CHECKPOINT))
         patch.setattr(experiment_module, "card_of", lambda device: ROOMY)
         patch.setattr(experiment_module, "expected_peak", lambda *arguments: None)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
+from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
 from svtoolkit.memory.planner.block_costs import BlockCosts, Form
 from svtoolkit.memory.planner.clock import CONSUMER_GPU
 from svtoolkit.models.blocks import Bottleneck
@@ -15,7 +15,7 @@ torch.set_num_threads(1)
 
 def test_a_block_in_parts_of_the_batch_is_lean_and_slow():
     form = Form((64, 32, 16, 20), torch.float32)
-    with FakeTensorMode():
+    with QuickFakeTensorMode():
         found = {
             option.way: option
             for option in BlockCosts(CONSUMER_GPU).of(Bottleneck(32, 8), form).options

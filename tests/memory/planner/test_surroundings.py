@@ -10,9 +10,9 @@ import pytest
 import torch
 from network_material import narrow
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from svtoolkit.memory import apply_strategy
+from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
 from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.memory.planner.choice import fastest, stored_plans
 from svtoolkit.memory.planner.costs import Costs, Run, outlay_of
@@ -68,7 +68,7 @@ def network_of(structure: str) -> nn.Module:
 
 def peak_of(structure: str, names: list[list[str]], plans: tuple[Plan, ...], crops: Crops = CROPS) -> int:
     """Bytes of a step beyond weights and buffers."""
-    with FakeTensorMode():
+    with QuickFakeTensorMode():
         network = network_of(structure).train()
         put_under(network, names, plans)
         with MemoryLedger() as ledger:
