@@ -21,8 +21,10 @@ from svtoolkit.config import (
 )
 from svtoolkit.errors import UserError
 from svtoolkit.memory.registry import STRATEGIES
-from svtoolkit.planning.step_profile import Profiler, StepProfile, UpdateProfile, profiler_of
+from svtoolkit.planning.profiler import Profiler, profiler_of
+from svtoolkit.planning.step_profile import StepProfile
 from svtoolkit.planning.stored_predictions import path_of, recall, remember
+from svtoolkit.planning.update_profile import UpdateProfile
 from svtoolkit.system.processes import count_cores, map_unordered
 
 NOT_PLANNED = {"offload"}

@@ -80,35 +80,39 @@ def backward_in_chunks(
         return True, _differentiate(module, x, dy, norms, sums, gradients, needs_input=needs_input)
 
 
-class Counter(Protocol):
-    """Of what operations cost."""
+class Counts(Protocol):
+    """Of what operations do or cost."""
 
-    seconds: float
+    def mark(self) -> Any:
+        """What is counted so far."""
+
+    def repeat(self, mark: Any, times: int) -> None:
+        """Count what was counted since a mark so many times more."""
 
 
-_COUNTER: ContextVar[Counter | None] = ContextVar("counter", default=None)
+_COUNTS: ContextVar[Counts | None] = ContextVar("counts", default=None)
 
 
 @contextmanager
-def two_for_all(counter: Counter) -> Iterator[None]:
-    """Context for tensors without content: of equal chunks two are evaluated, and counted for all."""
-    token = _COUNTER.set(counter)
+def two_for_all(counts: Counts) -> Iterator[None]:
+    """Context for tensors without content: of equal chunks two are evaluated, and counted for all; and the last."""
+    token = _COUNTS.set(counts)
     try:
         yield
     finally:
-        _COUNTER.reset(token)
+        _COUNTS.reset(token)
 
 
 def _chunks(batch: int) -> Iterator[slice]:
     size = max(1, -(-batch // CHUNKS))
-    begins, counter = range(0, batch, size), _COUNTER.get()
-    if counter is None or batch % size or len(begins) < 3:
+    begins, counts = range(0, batch, size), _COUNTS.get()
+    if counts is None or len(begins) < 3:
         yield from (slice(begin, begin + size) for begin in begins)
         return
     yield slice(0, size)
-    before = counter.seconds
+    before = counts.mark()
     yield slice(size, 2 * size)  # as the first, but that sums are there
-    counter.seconds += (len(begins) - 3) * (counter.seconds - before)
+    counts.repeat(before, len(begins) - 3)
     yield slice(begins[-1], begins[-1] + size)
 
 
