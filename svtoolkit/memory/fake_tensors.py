@@ -22,6 +22,7 @@ class QuickFakeTensorMode(FakeTensorMode):
 
     def __init__(self) -> None:
         super().__init__()
+        self.cache_enabled = False  # of torch's own
         self._known: dict[Any, _Results | None] = {}
         self._suits: dict[Any, bool] = {}
 

@@ -95,7 +95,7 @@ _COUNTS: ContextVar[Counts | None] = ContextVar("counts", default=None)
 
 @contextmanager
 def two_for_all(counts: Counts) -> Iterator[None]:
-    """Context for tensors without content: of equal chunks two are evaluated, and counted for all; and the last."""
+    """Context for tensors without content: two chunks are evaluated, and the second is counted for all that follow."""
     token = _COUNTS.set(counts)
     try:
         yield
@@ -106,14 +106,14 @@ def two_for_all(counts: Counts) -> Iterator[None]:
 def _chunks(batch: int) -> Iterator[slice]:
     size = max(1, -(-batch // CHUNKS))
     begins, counts = range(0, batch, size), _COUNTS.get()
-    if counts is None or len(begins) < 3:
+    if counts is None:
         yield from (slice(begin, begin + size) for begin in begins)
         return
     yield slice(0, size)
     before = counts.mark()
-    yield slice(size, 2 * size)  # as the first, but that sums are there
-    counts.repeat(before, len(begins) - 3)
-    yield slice(begins[-1], begins[-1] + size)
+    if len(begins) > 1:
+        yield slice(size, 2 * size)  # as the first, but that sums are there
+        counts.repeat(before, len(begins) - 2)
 
 
 def _levels(module: nn.Module, x: Tensor, norms: list[Norm], *, needs_input: bool) -> dict[int, int] | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -93,18 +94,47 @@ def leanest(costs: Costs, seconds: float) -> Outlay:
     Which plans are looked at follows from the costs alone, and with more seconds it is more of them: the peak is no
     greater then.
     """
+    seconds *= 1 + 1e-9
     best, slots = stored_plans(costs), _slots(costs)
-    memory, seconds = best.peak, seconds * (1 + 1e-9)
-    while memory > costs.elsewhere:
-        table = PlanTable(costs, memory, slots)
-        is_enough = np.isfinite(table.times) & (table.times <= seconds)
-        if not is_enough[-1]:
+    for looked_at in _known((costs, slots), lambda: _Frontier(costs, slots)).tables():
+        if looked_at[0][0] > seconds:
             break
-        numbers = range(slots, int(FINER * slots), -EVERY)  # what takes less is seen more closely in the next table
-        found = [outlay_of(costs, table.plans(number)) for number in numbers if is_enough[number]]
+        found = [outlay for times, outlay in looked_at if times <= seconds]
         best = min(best, *found, key=lambda outlay: outlay.peak)
-        memory = int(FINER * memory)
     return best
+
+
+class _Frontier:
+    """Plans that are looked at for the leanest, whatever its time: those of tables of less and less memory.
+
+    Each table is filled once, when it is first asked for.
+    """
+
+    def __init__(self, costs: Costs, slots: int) -> None:
+        self.costs, self.slots = costs, slots
+        self.memory = stored_plans(costs).peak
+        self.found: list[list[tuple[float, Outlay]]] = []
+
+    def tables(self) -> Iterator[list[tuple[float, Outlay]]]:
+        """Plans of each, and their seconds in the table; the fastest first."""
+        for number in count():
+            if number == len(self.found) and not self._look_further():
+                return
+            yield self.found[number]
+
+    def _look_further(self) -> bool:
+        if self.memory <= self.costs.elsewhere:
+            return False
+        table = PlanTable(self.costs, self.memory, self.slots)
+        self.memory = int(FINER * self.memory)
+        numbers = range(self.slots, int(FINER * self.slots), -EVERY)  # what takes less is in the next table, and finer
+        is_there = np.isfinite(table.times)
+        looked_at = [(float(table.times[n]), outlay_of(self.costs, table.plans(n))) for n in numbers if is_there[n]]
+        if not looked_at:
+            self.memory = 0
+            return False
+        self.found.append(looked_at)
+        return True
 
 
 def least_plan(costs: Costs) -> Outlay:
