@@ -13,10 +13,9 @@ from torch import nn
 
 from svtoolkit.errors import UserError
 from svtoolkit.memory.planner.block_costs import identity
-from svtoolkit.memory.planner.costs import Costs, Outlay, outlay_of
+from svtoolkit.memory.planner.costs import Costs, Outlay, outlay_of, stored_plans
 from svtoolkit.memory.planner.search import PlanTable
 from svtoolkit.memory.planner.surroundings import Crops, measure_network
-from svtoolkit.reversible.plans import Leaf
 
 GIB = 2**30
 
@@ -61,16 +60,16 @@ class Chosen:
         return self.outlay.seconds / self.stored.seconds
 
 
-def stored_plans(costs: Costs) -> Outlay:
-    """Of stored activations."""
-    return outlay_of(costs, tuple(tuple(Leaf(n) for n in range(len(run.blocks))) for run in costs.runs))
-
-
 def fastest(costs: Costs, memory: int) -> Outlay | None:
     """The fastest plan whose peak is at most ``memory`` bytes; None: there is none."""
-    stored = stored_plans(costs)
-    if stored.peak <= memory:
-        return stored
+    candidates = [stored_plans(costs), *costs.wholes]
+    if candidates[0].peak > memory and (by_blocks := _fastest_by_blocks(costs, memory)):
+        candidates.append(by_blocks)
+    fitting = [outlay for outlay in candidates if outlay.peak <= memory]
+    return min(fitting, key=lambda outlay: (outlay.seconds, outlay.peak), default=None)
+
+
+def _fastest_by_blocks(costs: Costs, memory: int) -> Outlay | None:
     table = PlanTable(costs, round(memory * ROUNDING), _slots(costs))
     found = None
     low, high = 0, len(table.times) - 1  # of two numbers of slots, the plan of the greater is no slower
@@ -82,10 +81,7 @@ def fastest(costs: Costs, memory: int) -> Outlay | None:
             low = middle + 1
         else:
             high = middle - 1
-    if found is None:
-        least = least_plan(costs)
-        found = least if least.peak <= memory else None
-    return found
+    return least_plan(costs) if found is None else found
 
 
 def leanest(costs: Costs, seconds: float) -> Outlay:
@@ -95,13 +91,13 @@ def leanest(costs: Costs, seconds: float) -> Outlay:
     greater then.
     """
     seconds *= 1 + 1e-9
-    best, slots = stored_plans(costs), _slots(costs)
+    slots = _slots(costs)
+    candidates = [stored_plans(costs), *(whole for whole in costs.wholes if whole.seconds <= seconds)]
     for looked_at in _known((costs, slots), lambda: _Frontier(costs, slots)).tables():
         if looked_at[0][0] > seconds:
             break
-        found = [outlay for times, outlay in looked_at if times <= seconds]
-        best = min(best, *found, key=lambda outlay: outlay.peak)
-    return best
+        candidates += [outlay for times, outlay in looked_at if times <= seconds]
+    return min(candidates, key=lambda outlay: outlay.peak)
 
 
 class _Frontier:
