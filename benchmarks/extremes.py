@@ -30,7 +30,9 @@ from svtoolkit.config import CheckpointConfig, MemoryPredictionConfig, MemoryStr
 from svtoolkit.memory.registry import STRATEGIES
 from svtoolkit.models.registry import NETWORKS
 from svtoolkit.planning.cards import CARDS, GIB, Card
-from svtoolkit.planning.step_profile import StepProfile, UpdateProfile, profiler_of
+from svtoolkit.planning.profiler import profiler_of
+from svtoolkit.planning.step_profile import StepProfile
+from svtoolkit.planning.update_profile import UpdateProfile
 from svtoolkit.registry import Row
 
 RESULTS = Path(__file__).resolve().parent / "results"

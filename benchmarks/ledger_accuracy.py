@@ -44,8 +44,9 @@ from svtoolkit.memory import apply_strategy
 from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.planning import cards
 from svtoolkit.planning.assembly import build_trainable, for_crops
+from svtoolkit.planning.profiler import SAMPLES_PER_FRAME, profiler_of
 from svtoolkit.planning.profiles import strategies_tried
-from svtoolkit.planning.step_profile import SAMPLES_PER_FRAME, StepProfile, profiler_of
+from svtoolkit.planning.step_profile import StepProfile
 
 FRAMES, BINS, CLASSES = 40, 80, 100
 NETWORKS: dict[str, ModelConfig] = {

@@ -25,7 +25,8 @@ from benchmarks.textbook import invert_by_the_book
 from benchmarks.training_step import BINS, CLASSES, FRAMES, OPTIMIZERS, REVERSIBLE, STORE, is_reversible
 from svtoolkit.config import MemoryPredictionConfig, MemoryStrategyConfig, ModelConfig
 from svtoolkit.models.registry import NETWORKS
-from svtoolkit.planning.step_profile import SAMPLES_PER_FRAME, StepProfile, profiler_of
+from svtoolkit.planning.profiler import SAMPLES_PER_FRAME, profiler_of
+from svtoolkit.planning.step_profile import StepProfile
 
 RESULTS = Path(__file__).resolve().parent / "results"
 BEGIN = "<!-- begin: benchmarks/paper_tables.py -->\n"

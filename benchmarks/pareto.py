@@ -35,14 +35,15 @@ from benchmarks.training_step import BINS, FRAMES
 from svtoolkit.memory import apply_strategy
 from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
 from svtoolkit.memory.ledger import MemoryLedger
-from svtoolkit.memory.planner.choice import BATCH, GIB, fastest, leanest, stored_plans
+from svtoolkit.memory.planner.choice import BATCH, GIB, fastest, leanest
 from svtoolkit.memory.planner.clock import CONSUMER_GPU, Clock
-from svtoolkit.memory.planner.costs import Costs, Outlay
+from svtoolkit.memory.planner.costs import Costs, Outlay, stored_plans
 from svtoolkit.memory.planner.surroundings import Crops, measure_network
 from svtoolkit.memory.strategies.planned import put_under
 from svtoolkit.models import build_model
 from svtoolkit.reporting.canvas import COLOURS, GRID, drawing, png_bytes
 from svtoolkit.reporting.inline_svg import INK
+from svtoolkit.reversible.chunks import two_for_all
 from svtoolkit.reversible.recomputation import untracked_statistics
 from svtoolkit.system.atomic import atomic_write
 
@@ -93,7 +94,7 @@ def count(name: str, put: Put) -> tuple[float, float]:
 
 def count_step(network: nn.Module, forward: Callable[[Tensor], Tensor], batch: int) -> tuple[float, float]:
     """As ``count``, of a given forward pass; weights and buffers that are there before are not counted."""
-    with MemoryLedger() as ledger, Clock(CONSUMER_GPU) as clock:
+    with MemoryLedger() as ledger, Clock(CONSUMER_GPU) as clock, two_for_all(clock):
         ledger.count([*network.parameters(), *network.buffers()])
         before = sum(ledger.live().values())
         forward(torch.randn(batch, FRAMES, BINS)).sum().backward()
@@ -147,7 +148,7 @@ def _applied(settings: dict[str, object]) -> Put:
 
 
 def _planned(names: list[list[str]], outlay: Outlay) -> Put:
-    return lambda network: put_under(network, names, outlay.plans)
+    return lambda network: put_under(network, names, outlay.plans, outlay.around)
 
 
 def time_all(name: str, puts: Sequence[Put], rounds: int, batch: int) -> list[float]:

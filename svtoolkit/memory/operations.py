@@ -11,6 +11,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import conv_flop_count, flop_registry
 
+from svtoolkit.memory.growth import Growth
+
 CONVOLUTIONS = {torch.ops.aten.convolution, torch.ops.aten.convolution_backward, torch.ops.aten._convolution}
 
 PASSES: dict[Any, float] = {
@@ -60,8 +62,7 @@ class WorkLog(TorchDispatchMode):
     """Context that notes the work of every operation, forward, backward and recomputation alike.
 
     Args:
-        batch: crops of the step; what is a multiple of it grows with the batch, so it is a prime that no size of a
-            weight has.
+        growth: that tells what of the step grows with its batch.
 
     Attributes:
         work: how often each was done, since the last ``take``.
@@ -69,9 +70,9 @@ class WorkLog(TorchDispatchMode):
         has_norm_of_batch: whether a BatchNorm has a single value of each crop in a channel, so that it needs two crops.
     """
 
-    def __init__(self, batch: int) -> None:
+    def __init__(self, growth: Growth) -> None:
         super().__init__()
-        self.batch = batch
+        self.growth = growth
         self.work: Counter[Work] = Counter()
         self.largest_convolution = 0.0
         self.has_norm_of_batch = False
@@ -80,6 +81,15 @@ class WorkLog(TorchDispatchMode):
         """What was noted since the last time."""
         work, self.work = self.work, Counter()
         return work
+
+    def mark(self) -> Counter[Work]:
+        """As ``svtoolkit.reversible.chunks.Counts``."""
+        return self.work.copy()
+
+    def repeat(self, mark: Counter[Work], times: int) -> None:
+        """As ``svtoolkit.reversible.chunks.Counts``."""
+        for work, count in (self.work - mark).items():
+            self.work[work] += times * count
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -93,19 +103,19 @@ class WorkLog(TorchDispatchMode):
             return result
         if operation is torch.ops.aten.native_batch_norm:
             shape = args[0].shape
-            self.has_norm_of_batch |= shape.numel() // shape[1] == self.batch
+            self.has_norm_of_batch |= shape.numel() // shape[1] == self.growth.batch
         if operation is torch.ops.aten.convolution:
             moved = args[0].nbytes + result.nbytes
-            self.largest_convolution = max(self.largest_convolution, moved / self.batch)
+            self.largest_convolution = max(self.largest_convolution, moved / self.growth.batch)
         flops = count_flops(operation, args, kwargs, result)
         size, per_crop = self._bytes((args, kwargs, result))
         passes = PASSES.get(operation, 1.0)
-        grows = flops % self.batch == 0
+        flops_per_crop = self.growth.slope(flops)
         self.work[
             Work(
                 _rate(operation, args) if flops else "other",
-                0.0 if grows else float(flops),
-                flops / self.batch if grows else 0.0,
+                float(flops) if flops_per_crop is None else 0.0,
+                float(flops_per_crop or 0.0),
                 passes * size,
                 passes * per_crop,
             )
@@ -114,14 +124,15 @@ class WorkLog(TorchDispatchMode):
 
     def _bytes(self, values: Iterable[Any]) -> tuple[int, float]:
         """Bytes of all tensors, those that do not grow with the batch and those of each crop."""
-        size, growing = 0, 0
+        size, per_crop = 0, 0.0
         for tensor in tensors_of(values):
             nbytes = min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
-            if nbytes % self.batch:
+            slope = self.growth.slope(nbytes)
+            if slope is None:
                 size += nbytes
             else:
-                growing += nbytes
-        return size, growing / self.batch
+                per_crop += slope
+        return size, per_crop
 
 
 def count_flops(operation: Any, args: Any, kwargs: Any, result: Any) -> int:

@@ -21,8 +21,10 @@ from svtoolkit.config import (
 )
 from svtoolkit.errors import UserError
 from svtoolkit.memory.registry import STRATEGIES
-from svtoolkit.planning.step_profile import Profiler, StepProfile, UpdateProfile, profiler_of
+from svtoolkit.planning.profiler import Profiler, profiler_of
+from svtoolkit.planning.step_profile import StepProfile
 from svtoolkit.planning.stored_predictions import path_of, recall, remember
+from svtoolkit.planning.update_profile import UpdateProfile
 from svtoolkit.system.processes import count_cores, map_unordered
 
 NOT_PLANNED = {"offload"}
@@ -31,7 +33,7 @@ NOT_PLANNED = {"offload"}
 VARIANTS: dict[str, list[MemoryStrategyConfig]] = {
     "checkpoint": [CheckpointConfig("checkpoint", segments=segments) for segments in ("blocks", "sqrt", "recursive")],
     "recompute_norm": [RecomputeNormConfig("recompute_norm", expansions=expansions) for expansions in (False, True)],
-    "planned": [PlannedConfig("planned", times=times) for times in (1.2, 1.7)],
+    "planned": [PlannedConfig("planned", times=times) for times in (1.2, 1.35, 1.7)],
 }
 """Strategy -> its settings that are tried; of others those it begins with."""
 
@@ -144,12 +146,7 @@ def _profile(part: _Part) -> dict[str, Any]:
             for optim in part.optims:
                 found[_name("update", optim)] = asdict(profiler.profile_update(optim))
             for name, (memory, bits) in part.steps.items():
-                if not isinstance(memory, PlannedConfig):
-                    found[name] = _profile_step(profiler, memory, bits)
-        for name, (memory, bits) in part.steps.items():
-            if isinstance(memory, PlannedConfig):  # which copies the network: it must not have run before
-                with profiler_of(part.question) as profiler:
-                    found[name] = _profile_step(profiler, memory, bits)
+                found[name] = _profile_step(profiler, memory, bits)
     finally:
         torch.set_num_threads(threads)
         planner.setLevel(level)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from svtoolkit.config import MemoryPredictionConfig, MemoryStrategyConfig, OptimConfig
 from svtoolkit.planning.cards import CARDS, Card
 from svtoolkit.planning.profiles import Profiles, profile_or_recall, strategies_tried
-from svtoolkit.planning.step_profile import StepProfile, UpdateProfile
+from svtoolkit.planning.step_profile import StepProfile
+from svtoolkit.planning.update_profile import UpdateProfile
 
 STORE = MemoryStrategyConfig("store")
 

@@ -80,36 +80,40 @@ def backward_in_chunks(
         return True, _differentiate(module, x, dy, norms, sums, gradients, needs_input=needs_input)
 
 
-class Counter(Protocol):
-    """Of what operations cost."""
+class Counts(Protocol):
+    """Of what operations do or cost."""
 
-    seconds: float
+    def mark(self) -> Any:
+        """What is counted so far."""
+
+    def repeat(self, mark: Any, times: int) -> None:
+        """Count what was counted since a mark so many times more."""
 
 
-_COUNTER: ContextVar[Counter | None] = ContextVar("counter", default=None)
+_COUNTS: ContextVar[Counts | None] = ContextVar("counts", default=None)
 
 
 @contextmanager
-def two_for_all(counter: Counter) -> Iterator[None]:
-    """Context for tensors without content: of equal chunks two are evaluated, and counted for all."""
-    token = _COUNTER.set(counter)
+def two_for_all(counts: Counts) -> Iterator[None]:
+    """Context for tensors without content: two chunks are evaluated, and the second is counted for all that follow."""
+    token = _COUNTS.set(counts)
     try:
         yield
     finally:
-        _COUNTER.reset(token)
+        _COUNTS.reset(token)
 
 
 def _chunks(batch: int) -> Iterator[slice]:
     size = max(1, -(-batch // CHUNKS))
-    begins, counter = range(0, batch, size), _COUNTER.get()
-    if counter is None or batch % size or len(begins) < 3:
+    begins, counts = range(0, batch, size), _COUNTS.get()
+    if counts is None:
         yield from (slice(begin, begin + size) for begin in begins)
         return
     yield slice(0, size)
-    before = counter.seconds
-    yield slice(size, 2 * size)  # as the first, but that sums are there
-    counter.seconds += (len(begins) - 3) * (counter.seconds - before)
-    yield slice(begins[-1], begins[-1] + size)
+    before = counts.mark()
+    if len(begins) > 1:
+        yield slice(size, 2 * size)  # as the first, but that sums are there
+        counts.repeat(before, len(begins) - 2)
 
 
 def _levels(module: nn.Module, x: Tensor, norms: list[Norm], *, needs_input: bool) -> dict[int, int] | None:

@@ -52,14 +52,15 @@ def slope(network: nn.Module, crops: int = 256) -> float:
     return (max(accumulate(change.difference for change in ledger.changes)) - before) / crops / GIB
 
 
-@pytest.mark.parametrize("cast", [None, torch.bfloat16])
-def test_gradients_and_statistics_are_those_of_stored_activations(cast):
+@pytest.mark.parametrize(("cast", "by_blocks"), [(None, False), (torch.bfloat16, True)])
+def test_gradients_and_statistics_are_those_of_stored_activations(cast, by_blocks):
+    """By a plan of the blocks, and where norms are made again everywhere in the network."""
     torch.manual_seed(0)
     network, frames = resnet(), random_map(3, 24, 16)
     stored = one_step(network, frames, "store", cast=cast)
     precision = None if cast is None else "bf16"
     found = one_step(network, frames, "planned", times=1.4, cast=cast, precision=precision, **CROPS)
-    assert any(not isinstance(part, Leaf) for part in plans_of(network)[0].plan)
+    assert any(not isinstance(part, Leaf) for planned in plans_of(network) for part in planned.plan) == by_blocks
     assert_bit_equal(found, stored)
 
 
@@ -136,7 +137,7 @@ def test_a_run_fills_in_its_crops():
     assert for_crops(plain, 200, 80, "bf16") is plain
     with QuickFakeTensorMode():
         trainable = build_trainable(
-            ResNetConfig("resnet10", embedding_dim=8, base_width=4), PlannedConfig("planned"), LossConfig(),
+            ResNetConfig("resnet10", embedding_dim=8, base_width=4), PlannedConfig("planned", times=2.0), LossConfig(),
             SGDConfig(), num_bins=16, num_classes=10, device=torch.device("cpu"), channels_last=True, frames=24,
         )  # fmt: skip
     assert trainable.strategy == "planned"

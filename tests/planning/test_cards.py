@@ -8,9 +8,10 @@ import torch
 from svtoolkit.config import CheckpointConfig, MemoryPredictionConfig, MemoryStrategyConfig, ResNetConfig, SGDConfig
 from svtoolkit.errors import UserError
 from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
+from svtoolkit.memory.growth import Growth
 from svtoolkit.memory.operations import Work, WorkLog
 from svtoolkit.planning.cards import CARDS, GIB, Card, card_at_hand, find_card
-from svtoolkit.planning.step_profile import profiler_of
+from svtoolkit.planning.profiler import profiler_of
 
 PUBLISHED = {"resnet34": 154}
 """Largest batches of 200 frames on a 2080 Ti (Liu & Qian, table V)."""
@@ -44,10 +45,11 @@ def test_an_operation_takes_as_long_as_its_arithmetic_or_its_memory():
 
 
 def test_work_is_counted_forward_and_backward_and_views_are_free():
+    growth = Growth()
     with QuickFakeTensorMode():
-        x = torch.randn(1_000_003, 3, 8, 10)
+        x = torch.randn(growth.batch, 3, 8, 10)
         convolution = torch.nn.Conv2d(3, 5, 3, padding=1, bias=False)
-        with WorkLog(1_000_003) as log:
+        with WorkLog(growth) as log:
             y = convolution(x)
             y.view(-1, 10).t()
             forward = log.take()

@@ -26,7 +26,11 @@ from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.memory.step_report import BACKWARD, FORWARD
 from svtoolkit.models import build_model
 from svtoolkit.planning.memory_prediction import predict_memory
-from svtoolkit.planning.step_profile import Level, StepProfile, UpdateProfile, envelope, profiler_of
+from svtoolkit.planning.profiler import profiler_of
+from svtoolkit.planning.step_profile import Level, StepProfile, envelope
+from svtoolkit.planning.update_profile import UpdateProfile
+from svtoolkit.reversible import Chain
+from svtoolkit.reversible.plans import Leaf
 
 FRAMES, BINS, CLASSES = 24, 16, 50
 WAVEFORM = 4 * 160 * FRAMES
@@ -94,6 +98,33 @@ def test_gradients_of_an_earlier_micro_batch_are_there_from_the_beginning(memory
     predicted = profile.peak_bytes(3, accumulates=True) - state - 3 * WAVEFORM
     assert predicted == pytest.approx(measured, rel=0.005)
     assert profile.peak_bytes(3) < profile.peak_bytes(3, accumulates=True)
+
+
+def in_parts(network, **settings):
+    """Every block an eighth of the batch after the other."""
+    for module in network.modules():
+        if isinstance(module, Chain):
+            module.planner = lambda count: tuple(Leaf(position, "chunks") for position in range(count))
+    return "planned"
+
+
+def test_what_grows_with_a_part_of_the_batch_is_as_in_a_step_and_no_less(monkeypatch):
+    monkeypatch.setattr("svtoolkit.planning.profiler.apply_strategy", in_parts)
+    with profiler_of(question()) as profiler:
+        profile = profiler.profile_step(MemoryStrategyConfig("store"), "fp32")
+        buffers = sum(b.nbytes for module in (profiler.network, profiler.head) for b in module.buffers())
+        network, head = profiler.network, profiler.head
+        for batch in (9, 12, 128):
+            features, labels = torch.empty(batch, FRAMES, BINS), torch.zeros(batch, dtype=torch.int64)
+            network.zero_grad()
+            head.zero_grad()
+            with MemoryLedger() as ledger:
+                ledger.count([features, labels, *network.parameters(), *network.buffers(), *head.parameters()])
+                losses = head(network(features), labels).losses
+                (losses.sum() / len(losses)).backward()
+                del losses
+            predicted = profile.peak_bytes(batch) - buffers - batch * WAVEFORM
+            assert 0.999 * ledger.peak() <= predicted <= 1.01 * ledger.peak()
 
 
 def test_it_survives_json():

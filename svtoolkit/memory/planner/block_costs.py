@@ -91,7 +91,7 @@ def _treatments(block: nn.Module, *, stashes: bool) -> Iterator[Treatment]:
     if isinstance(block, ReversibleSequence) and block.is_invertible():
         yield Treatment("store", recomputed=True)
         return
-    stored = STORED if _expands(block) else STORED[:2]
+    stored = STORED if expands(block) else STORED[:2]
     yield from (Treatment(way) for way in stored[1:])
     yield from (Treatment(way, recomputed=True) for way in stored)
     if can_group(block):
@@ -103,7 +103,7 @@ def _treatments(block: nn.Module, *, stashes: bool) -> Iterator[Treatment]:
             yield Treatment(way, recomputed=True, stash=EightBits())
 
 
-def _expands(block: nn.Module) -> bool:
+def expands(block: nn.Module) -> bool:
     """Whether it may have 1x1 convolutions with more channels than they read; else "expand" is "norm"."""
     kernels = (each.shape for each in block.parameters() if each.dim() > 2)
     return any(shape[2:].numel() == 1 and shape[0] > shape[1] for shape in kernels)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,9 @@ from torch import nn
 
 from svtoolkit.errors import UserError
 from svtoolkit.memory.planner.block_costs import identity
-from svtoolkit.memory.planner.costs import Costs, Outlay, outlay_of
+from svtoolkit.memory.planner.costs import Costs, Outlay, outlay_of, stored_plans
 from svtoolkit.memory.planner.search import PlanTable
 from svtoolkit.memory.planner.surroundings import Crops, measure_network
-from svtoolkit.reversible.plans import Leaf
 
 GIB = 2**30
 
@@ -60,16 +60,16 @@ class Chosen:
         return self.outlay.seconds / self.stored.seconds
 
 
-def stored_plans(costs: Costs) -> Outlay:
-    """Of stored activations."""
-    return outlay_of(costs, tuple(tuple(Leaf(n) for n in range(len(run.blocks))) for run in costs.runs))
-
-
 def fastest(costs: Costs, memory: int) -> Outlay | None:
     """The fastest plan whose peak is at most ``memory`` bytes; None: there is none."""
-    stored = stored_plans(costs)
-    if stored.peak <= memory:
-        return stored
+    candidates = [stored_plans(costs), *costs.wholes]
+    if candidates[0].peak > memory and (by_blocks := _fastest_by_blocks(costs, memory)):
+        candidates.append(by_blocks)
+    fitting = [outlay for outlay in candidates if outlay.peak <= memory]
+    return min(fitting, key=lambda outlay: (outlay.seconds, outlay.peak), default=None)
+
+
+def _fastest_by_blocks(costs: Costs, memory: int) -> Outlay | None:
     table = PlanTable(costs, round(memory * ROUNDING), _slots(costs))
     found = None
     low, high = 0, len(table.times) - 1  # of two numbers of slots, the plan of the greater is no slower
@@ -81,10 +81,7 @@ def fastest(costs: Costs, memory: int) -> Outlay | None:
             low = middle + 1
         else:
             high = middle - 1
-    if found is None:
-        least = least_plan(costs)
-        found = least if least.peak <= memory else None
-    return found
+    return least_plan(costs) if found is None else found
 
 
 def leanest(costs: Costs, seconds: float) -> Outlay:
@@ -93,18 +90,47 @@ def leanest(costs: Costs, seconds: float) -> Outlay:
     Which plans are looked at follows from the costs alone, and with more seconds it is more of them: the peak is no
     greater then.
     """
-    best, slots = stored_plans(costs), _slots(costs)
-    memory, seconds = best.peak, seconds * (1 + 1e-9)
-    while memory > costs.elsewhere:
-        table = PlanTable(costs, memory, slots)
-        is_enough = np.isfinite(table.times) & (table.times <= seconds)
-        if not is_enough[-1]:
+    seconds *= 1 + 1e-9
+    slots = _slots(costs)
+    candidates = [stored_plans(costs), *(whole for whole in costs.wholes if whole.seconds <= seconds)]
+    for looked_at in _known((costs, slots), lambda: _Frontier(costs, slots)).tables():
+        if looked_at[0][0] > seconds:
             break
-        numbers = range(slots, int(FINER * slots), -EVERY)  # what takes less is seen more closely in the next table
-        found = [outlay_of(costs, table.plans(number)) for number in numbers if is_enough[number]]
-        best = min(best, *found, key=lambda outlay: outlay.peak)
-        memory = int(FINER * memory)
-    return best
+        candidates += [outlay for times, outlay in looked_at if times <= seconds]
+    return min(candidates, key=lambda outlay: outlay.peak)
+
+
+class _Frontier:
+    """Plans that are looked at for the leanest, whatever its time: those of tables of less and less memory.
+
+    Each table is filled once, when it is first asked for.
+    """
+
+    def __init__(self, costs: Costs, slots: int) -> None:
+        self.costs, self.slots = costs, slots
+        self.memory = stored_plans(costs).peak
+        self.found: list[list[tuple[float, Outlay]]] = []
+
+    def tables(self) -> Iterator[list[tuple[float, Outlay]]]:
+        """Plans of each, and their seconds in the table; the fastest first."""
+        for number in count():
+            if number == len(self.found) and not self._look_further():
+                return
+            yield self.found[number]
+
+    def _look_further(self) -> bool:
+        if self.memory <= self.costs.elsewhere:
+            return False
+        table = PlanTable(self.costs, self.memory, self.slots)
+        self.memory = int(FINER * self.memory)
+        numbers = range(self.slots, int(FINER * self.slots), -EVERY)  # what takes less is in the next table, and finer
+        is_there = np.isfinite(table.times)
+        looked_at = [(float(table.times[n]), outlay_of(self.costs, table.plans(n))) for n in numbers if is_there[n]]
+        if not looked_at:
+            self.memory = 0
+            return False
+        self.found.append(looked_at)
+        return True
 
 
 def least_plan(costs: Costs) -> Outlay:

@@ -45,6 +45,14 @@ class Clock(TorchDispatchMode):
         self.rates = rates
         self.seconds = 0.0
 
+    def mark(self) -> float:
+        """As ``svtoolkit.reversible.chunks.Counts``."""
+        return self.seconds
+
+    def repeat(self, mark: float, times: int) -> None:
+        """As ``svtoolkit.reversible.chunks.Counts``."""
+        self.seconds += times * (self.seconds - mark)
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # nothing is compiled here, and to say so of every operation takes time

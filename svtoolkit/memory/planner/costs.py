@@ -6,11 +6,15 @@ forward goes through its parts and keeps what each says, backward goes through t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal, TypeAlias
 
 from svtoolkit.reversible.plans import FROM_INPUT, Leaf, Part, Plan, Segment, Way
 from svtoolkit.reversible.stash import Stash
+
+Around: TypeAlias = Literal["norm", "expand"]
 
 
 @dataclass(frozen=True)
@@ -131,20 +135,28 @@ class Costs:
         runs: in the order of forward.
         seconds: of all that no plan decides.
         elsewhere: bytes below which no plan brings the peak.
+        wholes: of steps in which all blocks are stored and ``around`` is the same everywhere in the network.
     """
 
     runs: tuple[Run, ...]
     seconds: float = 0.0
     elsewhere: int = 0
+    wholes: tuple[Outlay, ...] = ()
 
 
 @dataclass(frozen=True)
 class Outlay:
-    """Peak and time of a step under plans, one for each run."""
+    """Peak and time of a step under plans, one for each run.
+
+    Attributes:
+        around: what is done to all that the network computes, outside of blocks, too: norms are made again, or these
+            and expansions, as under memory=recompute_norm; None: nothing.
+    """
 
     plans: tuple[Plan, ...]
     peak: int
     seconds: float
+    around: Around | None = None
 
 
 def outlay_of(costs: Costs, plans: tuple[Plan, ...]) -> Outlay:
@@ -160,6 +172,16 @@ def outlay_of(costs: Costs, plans: tuple[Plan, ...]) -> Outlay:
         peak, seconds, kept = max(peak, walk.peak), seconds + took, kept + kept_here
         peak = max(peak, run.between_forward + kept, run.between_backward + kept + gradients)
     return Outlay(plans, peak, seconds)
+
+
+def stored_plans(costs: Costs) -> Outlay:
+    """Of stored activations."""
+    return outlay_of(costs, plans_that_store([len(run.blocks) for run in costs.runs]))
+
+
+def plans_that_store(counts: Iterable[int]) -> tuple[Plan, ...]:
+    """Of runs of so many blocks."""
+    return tuple(tuple(Leaf(position) for position in range(count)) for count in counts)
 
 
 @dataclass

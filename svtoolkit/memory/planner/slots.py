@@ -46,21 +46,23 @@ def later(times: Times, shift: int, seconds: float, least: int | NDArray[np.int6
         times: (..., slots + 1), of what follows.
         least: one number, or one a row.
     """
-    found = np.full(times.shape, np.inf)
-    if shift < times.shape[-1]:
-        found[..., shift:] = times[..., : times.shape[-1] - shift] + seconds
-    if isinstance(least, int):
-        found[..., :least] = np.inf
-    else:
-        found[np.arange(times.shape[-1]) < least[:, None]] = np.inf
+    width = times.shape[-1]
+    begin = min(width, max(shift, least) if isinstance(least, int) else shift)
+    found = np.empty(times.shape)
+    found[..., :begin] = np.inf
+    if begin < width:
+        np.add(times[..., begin - shift : width - shift], seconds, out=found[..., begin:])
+    if not isinstance(least, int):
+        np.copyto(found, np.inf, where=np.arange(width) < least[:, None])
     return found
 
 
-def improve(times: Times, choices: Choices, others: Times, choice: int | Choices) -> None:
-    """Take others where they are less."""
+def improve(times: Times, choices: Choices, others: Times, choice: int | Choices, begin: int = 0) -> None:
+    """Take others where they are less, from so many slots on."""
+    times, choices, others = times[..., begin:], choices[..., begin:], others[..., begin:]
     better = others < times
-    times[better] = others[better]
-    choices[better] = choice if isinstance(choice, int) else choice[better]
+    np.copyto(times, others, where=better)
+    np.copyto(choices, choice if isinstance(choice, int) else choice[..., begin:], where=better)
 
 
 def empty(*shape: int) -> tuple[Times, Choices]:

@@ -74,8 +74,9 @@ class RunTable:
         for begin in range(end - 1):
             seconds = float(self.seconds[end] - self.seconds[begin])
             row = later(self.inside[begin, end].times[1], self.upstream[end], seconds, 0)
-            known = self._segments.get(begin, np.empty((0, self.slots + 1)))
-            self._segments[begin] = np.concatenate([known, row[None]])
+            if end == begin + 2:
+                self._segments[begin] = np.empty((self.count - begin - 1, self.slots + 1))
+            self._segments[begin][end - begin - 2] = row
 
     def _again(self, begin: int, end: int, rests: Times) -> Best:
         """Of plans that begin with what is recomputed."""
@@ -127,20 +128,14 @@ class RunTable:
         size = int(self.sizes[begin])
         for option, row, forward in rows:
             if option.holds_input:
-                row = row.copy()
-                row[:forward] = np.inf
-                improve(times, choices, row, option.number)
+                improve(times, choices, row, option.number, forward)
         free, free_first = empty(self.slots + 1)
         if size <= self.slots:
             free[size:], free_first[size:] = times[: len(free) - size], choices[: len(free) - size]
         for option, row, forward in rows:
             if not option.holds_input:
-                row = row.copy()
-                row[:forward] = np.inf
-                improve(times, choices, row, option.number)
-                row = row.copy()
-                row[: forward + size] = np.inf
-                improve(free, free_first, row, option.number)
+                improve(times, choices, row, option.number, forward)
+                improve(free, free_first, row, option.number, forward + size)
         return Best((free, times), (free_first, choices))
 
     def _pieces(self, begin: int, end: int, after: Times) -> Times:

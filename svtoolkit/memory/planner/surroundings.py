@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
@@ -13,11 +14,12 @@ from torch import Tensor, nn
 
 from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
 from svtoolkit.memory.ledger import MemoryLedger
-from svtoolkit.memory.planner.block_costs import BlockCosts, Form
+from svtoolkit.memory.planner.block_costs import BlockCosts, Form, expands
 from svtoolkit.memory.planner.clock import CONSUMER_GPU, Clock, Rates
-from svtoolkit.memory.planner.costs import Block, Costs, Run
-from svtoolkit.reversible import Chain
+from svtoolkit.memory.planner.costs import Around, Block, Costs, Outlay, Run, plans_that_store
+from svtoolkit.reversible import Chain, ReversibleSequence
 from svtoolkit.reversible.plans import Plan, by_block
+from svtoolkit.reversible.recipes import recomputed_norms
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,36 @@ def measure_network(
             tuple(measure.of(module, form) for module, form in zip(place.modules, place.forms, strict=False))
             for place in places
         ]
-        return _Surroundings(double, places, crops, rates).costs(blocks), [place.names for place in places]
+        counts = [len(place.modules) for place in places]
+        wholes = tuple(_whole(double, counts, around, crops, rates) for around in _arounds(double))
+        costs = _Surroundings(double, places, crops, rates).costs(blocks)
+        return replace(costs, wholes=wholes), [place.names for place in places]
+
+
+def _arounds(network: nn.Module) -> tuple[Around, ...]:
+    if any(isinstance(module, ReversibleSequence) for module in network.modules()):
+        return ()
+    return ("norm", "expand") if expands(network) else ("norm",)
+
+
+def _whole(network: nn.Module, counts: list[int], around: Around, crops: Crops, rates: Rates) -> Outlay:
+    """Of a step with something done around all of the forward pass."""
+    ledger, clock = MemoryLedger(), Clock(rates)
+    network.zero_grad()
+    with ledger:
+        frames = _empty(network, crops)
+        ledger.count([*network.parameters(), *network.buffers()])
+        before = sum(ledger.live().values()) - frames.untyped_storage().nbytes()
+        with clock:
+            with recomputed_norms(expansions=around == "expand"), _autocast(crops):
+                loss = network(frames).sum()
+            loss.backward()
+    network.zero_grad()
+    return Outlay(plans_that_store(counts), ledger.peak() - before, clock.seconds, around)
+
+
+def _autocast(crops: Crops) -> AbstractContextManager[object]:
+    return BlockCosts(CONSUMER_GPU, crops.precision).autocast()
 
 
 def _double(network: nn.Module) -> nn.Module:
@@ -128,7 +159,7 @@ def _places(network: nn.Module, crops: Crops) -> list[Place]:
         chain.planner = begin
         chain.values = _noting(chain, found)  # type: ignore[method-assign,assignment]
         handles += [module.register_forward_hook(enter(name)) for module in chain]
-    with torch.no_grad(), BlockCosts(CONSUMER_GPU, crops.precision).autocast():
+    with torch.no_grad(), _autocast(crops):
         network(_empty(network, crops))
     for handle in handles:
         handle.remove()
@@ -173,7 +204,7 @@ class _Surroundings:
             self.ledger.count(parameters)
             before = sum(self.ledger.live().values()) - frames.untyped_storage().nbytes()
             with self.clock:
-                with BlockCosts(CONSUMER_GPU, self.crops.precision).autocast():
+                with _autocast(self.crops):
                     loss = self.network(frames).sum()
                 loss.backward()
         totals = [total - before for total in accumulate(change.difference for change in self.ledger.changes)]

@@ -12,8 +12,10 @@ from torch import nn
 from svtoolkit.device import PRECISIONS
 from svtoolkit.errors import UserError
 from svtoolkit.memory.planner.choice import Chosen, choose_plans
+from svtoolkit.memory.planner.costs import Around
 from svtoolkit.memory.planner.surroundings import Crops, chains_of
 from svtoolkit.memory.strategies.checkpoint import has_blocks
+from svtoolkit.memory.strategies.recompute_norm import recompute_norm
 from svtoolkit.memory.strategies.store import store
 from svtoolkit.reversible.plans import Plan
 
@@ -59,15 +61,20 @@ def planned(
         network, gib_per_utterance=gib_per_utterance, times=times, inexact=inexact, frames=frames, num_bins=num_bins,
         precision=precision,
     )  # fmt: skip
-    put_under(network, chosen.names, chosen.outlay.plans)
+    put_under(network, chosen.names, chosen.outlay.plans, chosen.outlay.around)
     log.debug(
         "memory=planned: %.4f GiB an utterance in %.2f times the time of stored activations, by what is counted",
         chosen.gib_per_utterance, chosen.times,
     )  # fmt: skip
 
 
-def put_under(network: nn.Module, names: Sequence[Sequence[str]], plans: Sequence[Plan]) -> None:
-    """Give the chains of each run, by their names, their plan."""
+def put_under(
+    network: nn.Module, names: Sequence[Sequence[str]], plans: Sequence[Plan], around: Around | None = None
+) -> None:
+    """Give the chains of each run, by their names, their plan, and the network what is done around all of them."""
+    if around is not None:
+        recompute_norm(network, expansions=around == "expand")
+        return
     store(network)
     chains = chains_of(network)
     for number, (of_run, plan) in enumerate(zip(names, plans, strict=True)):

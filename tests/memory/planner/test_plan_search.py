@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svtoolkit.memory.planner import choice
-from svtoolkit.memory.planner.choice import fastest, leanest, stored_plans
-from svtoolkit.memory.planner.costs import Block, Costs, Option, Run, bounds, outlay_of
+from svtoolkit.memory.planner.choice import fastest, leanest
+from svtoolkit.memory.planner.costs import Block, Costs, Option, Outlay, Run, bounds, outlay_of, stored_plans
 from svtoolkit.memory.planner.search import PlanTable
 from svtoolkit.reversible import EightBits
 from svtoolkit.reversible.plans import Leaf, Part, Plan, Segment
@@ -217,6 +218,18 @@ def test_no_plan_is_faster_in_as_much_memory(costs):
 
 
 @settings(max_examples=20, deadline=None)
+@given(st.builds(Costs, st.tuples(runs(3)), SMALL, SMALL), st.integers(1, 150), st.integers(1, 40))
+def test_what_is_done_everywhere_is_chosen_where_it_is_best(costs, peak, seconds):
+    whole = Outlay(stored_plans(costs).plans, peak, seconds, "norm")
+    both = replace(costs, wholes=(whole,))
+    in_as_much, in_as_long = fastest(both, peak), leanest(both, max(seconds, stored_plans(costs).seconds))
+    others = fastest(costs, peak)
+    assert in_as_much == (whole if others is None or (seconds, peak) < (others.seconds, others.peak) else others)
+    assert in_as_long.peak <= peak
+    assert fastest(both, peak - 1) == fastest(costs, peak - 1)
+
+
+@settings(max_examples=20, deadline=None)
 @given(st.builds(Costs, st.tuples(runs(5))), st.integers(5, 30))
 def test_rounding_never_lets_a_plan_exceed_what_it_was_made_for(costs, slots):
     table = PlanTable(costs, 150, slots)
@@ -236,3 +249,5 @@ def test_more_time_never_takes_more_memory(costs, some, more):
         assert most.peak >= found[0].peak >= found[1].peak >= found[2].peak
         assert all(outlay.seconds <= seconds for outlay, seconds in zip(found, limits, strict=True))
         assert fastest(costs, found[2].peak) is not None
+        choice._KNOWN.clear()  # an answer does not depend on what was asked before
+        assert [leanest(costs, seconds) for seconds in reversed(limits)] == found[::-1]

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from svtoolkit.memory import apply_strategy
 from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
 from svtoolkit.memory.ledger import MemoryLedger
-from svtoolkit.memory.planner.choice import fastest, stored_plans
-from svtoolkit.memory.planner.costs import Costs, Run, outlay_of
+from svtoolkit.memory.planner.choice import fastest, leanest
+from svtoolkit.memory.planner.clock import CONSUMER_GPU, Clock
+from svtoolkit.memory.planner.costs import Costs, Run, outlay_of, stored_plans
 from svtoolkit.memory.planner.surroundings import Crops, measure_network
 from svtoolkit.memory.strategies.planned import put_under
 from svtoolkit.models.blocks import BasicBlock, DFBottleneck
@@ -102,6 +103,29 @@ def test_it_does_not_matter_what_a_network_is_under_before():
     expected = measure_network(network, Crops(4, 24, 16))
     apply_strategy(network, "recompute_norm")
     assert measure_network(network, Crops(4, 24, 16)) == expected
+
+
+def test_a_plan_is_never_worse_than_norms_that_are_made_again_everywhere():
+    costs, names = measure_network(Small(1), CROPS)
+    with QuickFakeTensorMode():
+        network = Small(1).train()
+        for expansions in (False, True):
+            apply_strategy(network, "recompute_norm", expansions=expansions)
+            peak, seconds = peak_and_seconds(network)
+            for outlay in (fastest(costs, peak), leanest(costs, seconds)):
+                put_under(network, names, outlay.plans, outlay.around)
+                found = peak_and_seconds(network)
+                assert found[0] <= peak
+                assert found[1] <= 1.005 * seconds
+
+
+def peak_and_seconds(network: nn.Module) -> tuple[int, float]:
+    network.zero_grad()
+    with MemoryLedger() as ledger, Clock(CONSUMER_GPU) as clock:
+        ledger.count([*network.parameters(), *network.buffers()])
+        before = ledger.peak()
+        network(torch.empty(CROPS.batch, CROPS.frames, CROPS.num_bins)).sum().backward()
+    return ledger.peak() - before, clock.seconds
 
 
 def plans_tried(costs: Costs) -> Iterator[tuple[Plan, ...]]:

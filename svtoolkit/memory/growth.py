@@ -1,0 +1,66 @@
+"""How a step grows with its batch, told by one batch: whether a size is a multiple of it, or of a part of it.
+
+The batch is a prime that is one less than a multiple of the parts that ``svtoolkit.reversible.chunks`` divides it into:
+all parts are of as many crops, another prime, but for the last, which has one crop less. No weight has a size that is a
+multiple of any of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable
+
+from svtoolkit.reversible.chunks import CHUNKS
+
+LARGE = 1_000_003
+"""Crops of a part, at least: rarely is anything else a multiple of that."""
+
+
+class Growth:
+    """A batch that sizes are told apart by.
+
+    Args:
+        sizes: that do not grow, as those of weights.
+        parts: into which some blocks divide the batch.
+
+    Attributes:
+        batch: crops.
+        part: crops of all parts but the last, which has one less.
+    """
+
+    def __init__(self, sizes: Iterable[int] = (), parts: int = CHUNKS) -> None:
+        self.parts = parts
+        known = {size for size in sizes if size}
+        self.part = next(
+            part
+            for part in itertools.count(LARGE, 4)  # of the last part, half is odd
+            if is_prime(part)
+            and is_prime(parts * part - 1)
+            and all(size % each for size in known for each in (part, parts * part - 1, part // 2))
+        )
+        self.batch = parts * self.part - 1
+
+    def slope(self, size: int) -> float | None:
+        """What each crop adds to something of this size, bytes or operations; None: it does not grow."""
+        if not size % self.batch:
+            return size // self.batch
+        for part in (self.part, self.part - 1):
+            if not size % part:
+                return size // part / self.parts
+        return None
+
+    def line(self, size: int) -> tuple[int, float]:
+        """What any batch takes of something of this size, and what each crop adds.
+
+        A part grows in steps, which this line is never below: it meets them at one crop, and at one after every step.
+        """
+        slope = self.slope(size)
+        if slope is None:
+            return size, 0.0
+        return (math.ceil(slope * (self.parts - 1)) if size % self.batch else 0), slope
+
+
+def is_prime(number: int) -> bool:
+    """By division."""
+    return number > 1 and all(number % factor for factor in range(2, math.isqrt(number) + 1))
