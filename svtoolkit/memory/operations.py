@@ -15,11 +15,15 @@ from svtoolkit.memory.growth import Growth
 
 CONVOLUTIONS = {torch.ops.aten.convolution, torch.ops.aten.convolution_backward, torch.ops.aten._convolution}
 
-PASSES: dict[Any, float] = {
-    torch.ops.aten.native_batch_norm: 3 / 2,  # the input is read for its statistics, and once more to be normalised
-    torch.ops.aten.native_batch_norm_backward: 5 / 3,  # two inputs are read twice, one result is written
-}
-"""Operations that go over their tensors more than once: bytes moved, of the bytes of inputs and results."""
+
+def passes(operation: Any, args: Any) -> float:
+    """Bytes that an operation moves, of the bytes of its inputs and results: some go over them more than once."""
+    if operation is torch.ops.aten.native_batch_norm:
+        return 3 / 2 if args[5] else 1.0  # in training the input is read for its statistics, then to be normalised
+    if operation is torch.ops.aten.native_batch_norm_backward:
+        return 5 / 3 if args[7] and args[9][0] else 1.0  # two inputs are read for sums, then for the one result
+    return 1.0
+
 
 FREE = {getattr(torch.ops.aten, name) for name in ("empty", "empty_like", "empty_strided", "new_empty", "_unsafe_view")}
 """Take memory and move nothing; so do views, which their schema tells."""
@@ -109,15 +113,15 @@ class WorkLog(TorchDispatchMode):
             self.largest_convolution = max(self.largest_convolution, moved / self.growth.batch)
         flops = count_flops(operation, args, kwargs, result)
         size, per_crop = self._bytes((args, kwargs, result))
-        passes = PASSES.get(operation, 1.0)
+        times = passes(operation, args)
         flops_per_crop = self.growth.slope(flops)
         self.work[
             Work(
                 _rate(operation, args) if flops else "other",
                 float(flops) if flops_per_crop is None else 0.0,
                 float(flops_per_crop or 0.0),
-                passes * size,
-                passes * per_crop,
+                times * size,
+                times * per_crop,
             )
         ] += 1
         return result

@@ -79,9 +79,9 @@ class BasicBlock(nn.Module):
         self.shortcut = projection_shortcut(in_channels, channels, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        out = F.relu(self.bn1(self.conv1(x)))
-        out = self.bn2(self.conv2(out))
-        return F.relu(out + self.shortcut(x))
+        # One expression: no name holds a map beside the two that a layer reads and writes.
+        out = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)), inplace=True)))
+        return F.relu(out + self.shortcut(x), inplace=True)
 
 
 class Bottleneck(nn.Module):
@@ -102,10 +102,9 @@ class Bottleneck(nn.Module):
         self.shortcut = projection_shortcut(in_channels, out_channels, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        out = F.relu(self.bn1(self.conv1(x)))
-        out = F.relu(self.bn2(self.conv2(out)))
+        out = F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)), inplace=True))), inplace=True)
         out = self.bn3(self.conv3(out))
-        return F.relu(out + self.shortcut(x))
+        return F.relu(out + self.shortcut(x), inplace=True)
 
 
 class DFBottleneck(nn.Module):
@@ -130,7 +129,6 @@ class DFBottleneck(nn.Module):
         self.bn3 = nn.BatchNorm2d(channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        # One expression: no name holds a wide map beside the two that a layer reads and writes.
         out = self.conv3(F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))))
         return F.relu(self.bn3(out) + x)
 

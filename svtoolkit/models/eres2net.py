@@ -14,7 +14,7 @@ from svtoolkit.models.speaker_network import ChainNetwork, PooledNetwork
 from svtoolkit.reversible import Chain, Leaf, Segment, run_in_chain
 from svtoolkit.reversible.manual_backward import Request
 from svtoolkit.reversible.manual_layers import has_hooks
-from svtoolkit.reversible.residual import residual_backward
+from svtoolkit.reversible.residual import Head, residual_backward
 
 BLOCKS = (3, 4, 6, 3)
 STRIDES = (1, 2, 2, 2)
@@ -24,8 +24,8 @@ CEILING = 20.0
 
 
 def clipped_relu(x: Tensor) -> Tensor:
-    """ReLU that ends at ``CEILING``: the activation of these blocks, but not of the stem."""
-    return F.hardtanh(x, 0.0, CEILING)
+    """ReLU that ends at ``CEILING``: the activation of these blocks, but not of the stem; overwrites x."""
+    return F.hardtanh(x, 0.0, CEILING, inplace=True)
 
 
 class AttentionalFusion(nn.Module):
@@ -112,13 +112,13 @@ class Res2Block(nn.Module):
         """Whether nothing was hooked or derived."""
         return type(self) is Res2Block and not has_hooks(self)
 
-    def backward_in_groups(self, x: Tensor, grad_output: Tensor, request: Request) -> Tensor:
-        """The last convolution, whose result is wide, then what is between, then the first; all evaluated twice."""
-        body = [self.conv1, _Entrance(self), _Between(self), self.conv3, self.bn3]
-        narrow = Segment((Leaf(0, "norm"), Leaf(1, "norm"))), Segment((Leaf(2, "norm"),))
-        plan = (*narrow, Leaf(3, "expand"), Leaf(4, "norm"))
-        shortcut = self.shortcut if len(self.shortcut) else None
-        return residual_backward(body, plan, shortcut, x, grad_output, request, CEILING)
+    def backward_in_groups(self, x: Tensor, grad_output: Tensor, request: Request) -> Tensor | None:
+        """With two maps of the size of the result at once, and narrow ones."""
+        narrow = Head(
+            [self.conv1, _Entrance(self), _Between(self)],
+            (Segment((Leaf(0, "norm"), Leaf(1, "norm"))), Segment((Leaf(2, "norm"),))),
+        )
+        return residual_backward([self.conv3, self.bn3], self.shortcut, x, grad_output, request, CEILING, narrow)
 
 
 class _Entrance(nn.Module):

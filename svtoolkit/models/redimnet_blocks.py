@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from svtoolkit.reversible import Leaf, Segment
 from svtoolkit.reversible.manual_backward import Request
 from svtoolkit.reversible.manual_layers import has_hooks
 from svtoolkit.reversible.residual import residual_backward
@@ -154,26 +153,19 @@ class GroupedBasicBlock(nn.Module):
         self.se = FrequencyExcitation(bins, min(64, max(channels, 32))) if excited else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        out = self.bn1(F.relu(self.conv1pw(self.conv1(x))))
-        out = self.se(self.bn2(self.conv2pw(self.conv2(out))))
-        return F.relu(out + x)
+        # One expression: no name holds a map beside the two that a layer reads and writes.
+        out = self.bn2(self.conv2pw(self.conv2(self.bn1(F.relu(self.conv1pw(self.conv1(x)), inplace=True)))))
+        return F.relu(self.se(out) + x, inplace=True)
 
     def is_as_built(self) -> bool:
         """Whether nothing was hooked or derived."""
         return type(self) is GroupedBasicBlock and not has_hooks(self)
 
-    def backward_in_groups(self, x: Tensor, grad_output: Tensor, request: Request) -> Tensor:
-        """The second convolution from what the first BatchNorm reads, then the first from x; both evaluated twice."""
-        body = [
-            nn.Sequential(self.conv1, self.conv1pw, nn.ReLU()), self.bn1, self.conv2, self.conv2pw, self.bn2, self.se,
-        ]  # fmt: skip
-        inner = tuple(Leaf(position, "norm") for position in range(1, 4))
-        excitation: tuple[Leaf | Segment, ...] = (Leaf(4), Segment((Leaf(5),)))
-        if isinstance(self.se, nn.Identity):
-            body, excitation = body[:-1], excitation[:1]
-        return residual_backward(
-            body, (Segment((Leaf(0),)), Segment(inner), *excitation), None, x, grad_output, request
-        )
+    def backward_in_groups(self, x: Tensor, grad_output: Tensor, request: Request) -> Tensor | None:
+        """With three maps of the size of x at once; 1x1 convolutions are evaluated once, those before them twice."""
+        layers = self.conv1, self.conv1pw, nn.ReLU(), self.bn1, self.conv2, self.conv2pw, self.bn2, self.se
+        body = [layer for layer in layers if not isinstance(layer, nn.Identity)]
+        return residual_backward(body, (), x, grad_output, request)
 
 
 class FrequencyEmbedding(nn.Module):

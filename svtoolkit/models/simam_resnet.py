@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from svtoolkit.models.blocks import BasicBlock, conv3x3, strided_size
 from svtoolkit.models.pooling import NormalisedAttentivePooling
 from svtoolkit.models.speaker_network import ChainNetwork
-from svtoolkit.reversible import Chain, Leaf, Segment
+from svtoolkit.reversible import Chain
 from svtoolkit.reversible.manual_backward import Request
 from svtoolkit.reversible.manual_layers import has_hooks
 from svtoolkit.reversible.residual import residual_backward
@@ -27,8 +27,11 @@ def simam(x: Tensor) -> Tensor:
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     correction = 1 if wide[0, 0].numel() > 1 else 0
     variance, mean = torch.var_mean(wide, dim=(2, 3), correction=correction, keepdim=True)
-    energy = (wide - mean).square() / (4 * (variance + LAMBDA)) + 0.5
-    return x * torch.sigmoid(energy).to(x.dtype)
+    if torch.is_grad_enabled():
+        energy = (wide - mean).square() / (4 * (variance + LAMBDA)) + 0.5
+        return x * torch.sigmoid(energy).to(x.dtype)
+    share = (wide - mean).square_().div_(4 * (variance + LAMBDA)).add_(0.5).sigmoid_()
+    return share.to(x.dtype).mul_(x)
 
 
 class Simam(nn.Module):
@@ -65,20 +68,17 @@ class SimamBlock(BasicBlock):
     """A basic block whose residual is weighted by ``simam`` before the addition."""
 
     def forward(self, x: Tensor) -> Tensor:
-        out = F.relu(self.bn1(self.conv1(x)))
-        out = self.bn2(self.conv2(out))
-        return F.relu(simam(out) + self.shortcut(x))
+        out = simam(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)), inplace=True))))
+        return F.relu(out + self.shortcut(x), inplace=True)
 
     def is_as_built(self) -> bool:
         """Whether nothing was hooked or derived."""
         return type(self) is SimamBlock and not has_hooks(self)
 
-    def backward_in_groups(self, x: Tensor, grad_output: Tensor, request: Request) -> Tensor:
-        """The attention first, then the convolutions, which are evaluated twice."""
-        body = [self.conv1, nn.Sequential(self.bn1, nn.ReLU()), self.conv2, self.bn2, Simam()]
-        plan = (Segment(tuple(Leaf(position, "norm") for position in range(4))), Segment((Leaf(4),)))
-        shortcut = self.shortcut if len(self.shortcut) else None
-        return residual_backward(body, plan, shortcut, x, grad_output, request)
+    def backward_in_groups(self, x: Tensor, grad_output: Tensor, request: Request) -> Tensor | None:
+        """With four maps of the size of the result at once."""
+        body = [self.conv1, self.bn1, nn.ReLU(), self.conv2, self.bn2, Simam()]
+        return residual_backward(body, self.shortcut, x, grad_output, request)
 
 
 def build_simam_resnet(

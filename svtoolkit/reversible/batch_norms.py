@@ -155,7 +155,7 @@ class PartOfBatch(TorchFunctionMode):
         norm = self.norms[number]
         if number in self.collects:
             with torch.no_grad():
-                result = _normalised(call.x, call.weight, call.bias, norm)
+                result = normalised(call.x, call.weight, call.bias, norm)
             begin: Tensor = _Begin.apply(torch.empty(0, requires_grad=True), result)
             self.begins[number] = call.x.detach(), get_gradient_edge(begin)
             return begin
@@ -187,7 +187,7 @@ class _Normalised(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.norm, ctx.sums, ctx.adds_sums = norm, sums, adds_sums
-        return _normalised(x, weight, bias, norm)
+        return normalised(x, weight, bias, norm)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
@@ -195,7 +195,7 @@ class _Normalised(torch.autograd.Function):
         (dy,), sums = upstream, ctx.sums
         dw = sums.weight.clone() if ctx.needs_input_grad[1] and ctx.adds_sums else None
         db = sums.bias.clone() if ctx.needs_input_grad[2] and ctx.adds_sums else None
-        dx = _input_gradient(x, weight, dy, ctx.norm, sums) if ctx.needs_input_grad[0] else None
+        dx = input_gradient(x, weight, dy, ctx.norm, sums) if ctx.needs_input_grad[0] else None
         return dx, dw, db, None, None, None
 
 
@@ -227,12 +227,13 @@ def levels_of(nodes: dict[int, Any]) -> dict[int, int]:
     return levels
 
 
-def _normalised(x: Tensor, weight: Tensor | None, bias: Tensor | None, norm: Norm) -> Tensor:
+def normalised(x: Tensor, weight: Tensor | None, bias: Tensor | None, norm: Norm) -> Tensor:
+    """What a norm makes of a part of the batch."""
     return F.batch_norm(x, norm.mean, norm.variance, weight, bias, False, 0.0, norm.eps)
 
 
-def _input_gradient(x: Tensor, weight: Tensor | None, dy: Tensor, norm: Norm, sums: Sums) -> Tensor:
-    """weight / std * (dy - mean(dy) - x_hat * mean(dy * x_hat)), in two passes over the values."""
+def input_gradient(x: Tensor, weight: Tensor | None, dy: Tensor, norm: Norm, sums: Sums) -> Tensor:
+    """Of a part: weight / std * (dy - mean(dy) - x_hat * mean(dy * x_hat)), in two passes over the values."""
     scale = norm.inverse if weight is None else norm.inverse * weight
     slope = scale * norm.inverse * sums.weight / -norm.values
     offset = scale * sums.bias / -norm.values - slope * norm.mean

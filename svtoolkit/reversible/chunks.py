@@ -103,7 +103,8 @@ def two_for_all(counts: Counts) -> Iterator[None]:
         _COUNTS.reset(token)
 
 
-def _chunks(batch: int) -> Iterator[slice]:
+def parts_of(batch: int) -> Iterator[slice]:
+    """Of a batch, one after the other."""
     size = max(1, -(-batch // CHUNKS))
     begins, counts = range(0, batch, size), _COUNTS.get()
     if counts is None:
@@ -130,7 +131,7 @@ def _collect(
     module: nn.Module, x: Tensor, dy: Tensor, norms: list[Norm], sums: list[Sums | None], wanted: frozenset[int]
 ) -> None:
     """Find the sums of some norms; those of all that read them are known."""
-    for chunk in _chunks(len(x)):
+    for chunk in parts_of(len(x)):
         part = PartOfBatch(norms, sums, wanted, adds_sums=False)
         with torch.enable_grad(), part:
             value = module(x[chunk].detach())
@@ -158,7 +159,7 @@ def _differentiate(
     wanted = [parameter for parameter in module.parameters() if gradients.wants(parameter)]
     fits = (x.shape, x.dtype) == (dy.shape, dy.dtype) and x.stride() == dy.stride()
     dx = (dy if fits else torch.empty_like(x)) if needs_input else None
-    for chunk in _chunks(len(x)):
+    for chunk in parts_of(len(x)):
         leaf = x[chunk].detach().requires_grad_(needs_input)
         with torch.enable_grad(), PartOfBatch(norms, sums, adds_sums=chunk.start == 0):
             value = module(leaf)

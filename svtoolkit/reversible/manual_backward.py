@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
+from svtoolkit.reversible.batch_norms import Norm
 from svtoolkit.reversible.recomputation import ParameterGradients, untracked_statistics
 
 ValueHook = Callable[[Tensor], object]
@@ -15,11 +16,16 @@ ValueHook = Callable[[Tensor], object]
 
 
 class Request(NamedTuple):
-    """What is asked for beside the gradient of one input; the fields are explained at ``recompute_backward``."""
+    """What is asked for beside the gradient of one input; the fields are explained at ``recompute_backward``.
+
+    Attributes:
+        norms: what the module's norms found in its first evaluation, for ``backward_in_groups``.
+    """
 
     gradients: ParameterGradients
     value_hook: ValueHook | None = None
     needs_input: bool = True
+    norms: Sequence[Norm] = ()
 
 
 @runtime_checkable
@@ -37,7 +43,7 @@ class ManualBackward(Protocol):
 
 @runtime_checkable
 class GroupedBackward(Protocol):
-    """A module that computes its own gradient from its input, one group of channels after the other."""
+    """A module that computes its own gradient from its input, one group of channels or utterances after the other."""
 
     def is_as_built(self) -> bool:
         """Whether nothing was hooked or replaced; else autograd differentiates it."""

@@ -1,51 +1,279 @@
-"""Gradient of a residual block a layer after the other: the body is a chain of its own, with a plan of its own."""
+"""Gradient of a residual block from its input, with no more of it at once than what its norms read.
+
+Between two BatchNorms an utterance depends on no other. So the block is cut before its norms: what each of them reads
+is there for the whole batch, all else for a part of it (``svtoolkit.reversible.chunks``). The gradient of what a norm
+makes takes the place of what the next one read, and that of the block's input the place of that of its result. Of the
+layers between two cuts the last is evaluated once, the others twice.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from svtoolkit.reversible.manual_backward import Request
-from svtoolkit.reversible.plans import Leaf, Plan, Segment
+from svtoolkit.reversible.batch_norms import Norm, Sums, input_gradient, normalised, sums_of
+from svtoolkit.reversible.chunks import KNOWN_NORMS, parts_of
+from svtoolkit.reversible.manual_backward import Request, recompute_backward
+from svtoolkit.reversible.plans import Plan
+from svtoolkit.reversible.recomputation import ParameterGradients
 from svtoolkit.reversible.tape import Run, record, unwind
+
+
+class Head(NamedTuple):
+    """Narrow layers of any kind, and what of them is kept by plan; a norm that is behind another one is in them."""
+
+    layers: Sequence[nn.Module]
+    plan: Plan
 
 
 def residual_backward(
     body: Sequence[nn.Module],
-    plan: Plan,
-    shortcut: nn.Module | None,
+    shortcut: Iterable[nn.Module],
     x: Tensor,
     grad_output: Tensor,
     request: Request,
     ceiling: float = math.inf,
-) -> Tensor:
-    """Gradient of ``relu(body(x) + shortcut(x))`` for x.
+    head: Head | None = None,
+) -> Tensor | None:
+    """Gradient of ``relu(body(head(x)) + shortcut(x))`` for x, of its type; None where it is not wanted.
 
     Args:
-        body: layers one after the other.
-        plan: of the body; the last layer must not read its own result in its gradient.
-        shortcut: recomputed by itself; None: the identity.
-        grad_output: may be overwritten.
+        body: layers one after the other, of which norms alone let an utterance depend on others.
+        shortcut: a convolution and its norm; none: the identity.
+        x: (batch, channels, ...).
+        grad_output: is overwritten.
+        request: with the norms of the block in the order in which it calls them: head, body, shortcut.
         ceiling: where the ReLU ends.
+        head: what comes before the body.
     """
-    aside: Plan = () if shortcut is None else (Segment((Leaf(len(body)),)),)
-    run = Run([*body] if shortcut is None else [*body, shortcut], request.gradients, {})
-    kept, out = record(run, plan, x, needs_input=True, whole=True)
-    kept_aside, beside = record(run, aside, x, needs_input=True, whole=True)
-    total = out.add_(beside) if torch.result_type(out, beside) == out.dtype else out + beside
-    del out, beside
-    dead = total <= 0
-    if ceiling < math.inf:
-        dead |= total >= ceiling
-    upstream: Tensor | None = grad_output.to(total.dtype).masked_fill_(dead, 0)
-    del total, grad_output, dead
-    assert upstream is not None
-    dx = unwind(run, kept, [upstream])
-    if shortcut is not None:
-        upstream = unwind(run, kept_aside, [upstream])
-    assert dx is not None
-    assert upstream is not None
-    return (dx + upstream).to(x.dtype)
+    norms = iter(request.norms[len(request.norms) - sum(map(_is_of_batch, [*body, *shortcut])) :])
+    stretches, aside = _cut(body, norms), _cut(shortcut, norms)
+    head = head or Head([], ())
+    run = Run([*head.layers], request.gradients, {})
+    kept, begin = record(run, head.plan, x, needs_input=request.needs_input, whole=True)
+    read = [begin]
+    for stretch in stretches[:-1]:
+        read.append(_evaluated(stretch, read[-1]))
+    dy, upstream = _of_the_sum(stretches[-1], aside, x, read[-1], grad_output, request.gradients, ceiling)
+    del grad_output
+    result = _Room(dy, len(x))
+
+    def finish(rows: slice, gradient: Any) -> None:
+        """With the gradient of some utterances from the head or body."""
+        if aside:
+            beside = _of_shortcut(aside, x[rows], dy[rows], request)
+            gradient = beside.add_(gradient) if request.needs_input else None
+        elif request.needs_input:
+            gradient = dy[rows].add_(gradient)
+        if request.needs_input:
+            result.fill(rows, gradient)
+
+    while len(stretches) > 1:
+        is_last = len(stretches) == 2 and not kept
+        wanted = request.needs_input or not is_last
+        after, stretch, below, value = stretches.pop(), stretches[-1], read.pop(), read[-1]
+        room = _Room(below if stretch.norm is not None else value, len(x))
+        for rows in parts_of(len(x)):
+            gradient = after.input_gradient(below[rows], upstream[rows])
+            gradient = stretch.backward(value[rows], gradient, below[rows], request.gradients, needs_input=wanted)
+            if is_last:
+                finish(rows, gradient)
+            else:
+                stretch.add_sums(value[rows], gradient)
+                room.fill(rows, gradient)
+        after.add_gradients(request.gradients)
+        if not is_last:
+            upstream = room.tensor
+        del room, below, value
+    if kept:
+        read.clear()
+        pending = [upstream]
+        del upstream, begin
+        dx = unwind(run, kept, pending)
+        for rows in parts_of(len(x)):
+            finish(rows, dx[rows] if dx is not None else None)
+    if len(aside) > 1:
+        aside[1].add_gradients(request.gradients)
+    return result.tensor.to(x.dtype) if request.needs_input else None
+
+
+class _Stretch:
+    """A norm of the whole batch, if there is one, and layers after it that see each utterance by itself."""
+
+    def __init__(self, layer: nn.Module | None, norm: Norm | None, layers: list[nn.Module]) -> None:
+        self.layer: Any = layer
+        self.norm, self.layers = norm, layers
+        self.sums: Sums | None = None
+
+    def normalised(self, x: Tensor) -> Tensor:
+        """What the norm makes of some utterances."""
+        return x if self.norm is None else normalised(x, self.layer.weight, self.layer.bias, self.norm)
+
+    def value(self, x: Tensor) -> Tensor:
+        """Of some utterances."""
+        x = self.normalised(x)
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+    def backward(
+        self, x: Tensor, upstream: Tensor, result: Tensor | None, gradients: ParameterGradients, *, needs_input: bool
+    ) -> Any:
+        """Gradient of what the norm makes of some utterances.
+
+        Args:
+            upstream: of what the last layer makes; not modified.
+            result: what it makes; None: unknown.
+        """
+        values = [self.normalised(x)]
+        for layer in self.layers[:-1]:
+            values.append(layer(values[-1]))
+        for position in reversed(range(len(self.layers))):
+            value = values.pop()
+            wanted = needs_input or position > 0
+            upstream = _backward(self.layers[position], value, upstream, result, gradients, needs_input=wanted)
+            result = value
+        return upstream
+
+    def add_sums(self, x: Tensor, gradient: Tensor) -> None:
+        """Of some utterances: what the norm reads, and the gradient of what it makes."""
+        if self.norm is not None:
+            here = sums_of(x, gradient.to(x.dtype), self.norm)
+            self.sums = here if self.sums is None else Sums(*map(torch.add, self.sums, here))
+
+    def input_gradient(self, x: Tensor, gradient: Tensor) -> Tensor:
+        """Of what the norm reads, when all sums are known."""
+        if self.norm is None:
+            return gradient
+        assert self.sums is not None
+        return input_gradient(x, self.layer.weight, gradient, self.norm, self.sums)
+
+    def add_gradients(self, gradients: ParameterGradients) -> None:
+        """Of the norm's weight and bias."""
+        if self.norm is not None and self.sums is not None:
+            gradients.add(self.layer.weight, self.sums.weight)
+            gradients.add(self.layer.bias, self.sums.bias)
+
+
+class _Room:
+    """A tensor that is filled a part of the batch at a time, in the place of another one where it fits."""
+
+    def __init__(self, place: Tensor | None, batch: int) -> None:
+        self.place, self.batch = place, batch
+        self._tensor: Tensor | None = None
+
+    @property
+    def tensor(self) -> Tensor:
+        assert self._tensor is not None
+        return self._tensor
+
+    def fill(self, rows: slice, part: Tensor) -> None:
+        if self._tensor is None:
+            self._tensor, self.place = self._found(part), None
+        if part.untyped_storage() is not self._tensor.untyped_storage():
+            self._tensor[rows] = part
+
+    def _found(self, part: Tensor) -> Tensor:
+        place = self.place
+        if place is not None and (place.shape[1:], place.dtype) == (part.shape[1:], part.dtype):
+            return place
+        is_last = part.dim() == 4 and part.is_contiguous(memory_format=torch.channels_last)
+        layout = torch.channels_last if is_last and not part.is_contiguous() else torch.contiguous_format
+        return torch.empty((self.batch, *part.shape[1:]), dtype=part.dtype, device=part.device, memory_format=layout)
+
+
+def _cut(layers: Iterable[nn.Module], norms: Iterator[Norm]) -> list[_Stretch]:
+    """Two stretches at least, where there is a layer."""
+    found: list[_Stretch] = []
+    for layer in layers:
+        found = found or [_Stretch(None, None, [])]
+        if _is_of_batch(layer):
+            found.append(_Stretch(layer, next(norms), []))
+        else:
+            found[-1].layers.append(layer)
+    return [*found, _Stretch(None, None, [])] if len(found) == 1 else found
+
+
+def _is_of_batch(layer: nn.Module) -> bool:
+    return isinstance(layer, KNOWN_NORMS) and (layer.training or layer.running_mean is None)
+
+
+def _evaluated(stretch: _Stretch, x: Tensor) -> Tensor:
+    """Of the whole batch."""
+    if stretch.norm is None and len(stretch.layers) == 1:
+        return stretch.value(x)
+    room = _Room(None, len(x))
+    for rows in parts_of(len(x)):
+        room.fill(rows, stretch.value(x[rows]))
+    return room.tensor
+
+
+def _of_the_sum(
+    last: _Stretch,
+    aside: list[_Stretch],
+    begin: Tensor,
+    read: Tensor,
+    grad_output: Tensor,
+    gradients: ParameterGradients,
+    ceiling: float,
+) -> tuple[Tensor, Tensor]:
+    """Gradients of body(x) + shortcut(x) and of what the last norm makes, which may be the same tensor."""
+    dy, room = grad_output, _Room(None, len(grad_output))
+    for rows in parts_of(len(dy)):
+        x, before = read[rows], [begin[rows]]
+        for stretch in aside:
+            before.append(stretch.value(before[-1]))
+        total = last.value(x) + before[-1]
+        dy = dy.to(total.dtype)
+        upstream = dy[rows]
+        if ceiling < math.inf:
+            torch.ops.aten.hardtanh_backward.grad_input(upstream, total, 0, ceiling, grad_input=upstream)
+        else:
+            torch.ops.aten.threshold_backward.grad_input(upstream, total, 0, grad_input=upstream)
+        del total
+        if aside:
+            aside[-1].add_sums(before[-2], upstream)
+        if last.layers:
+            upstream = last.backward(x, upstream.clone(), None, gradients, needs_input=True)
+            room.fill(rows, upstream)
+        last.add_sums(x, upstream)
+    return dy, room.tensor if last.layers else dy
+
+
+def _of_shortcut(aside: list[_Stretch], x: Tensor, dy: Tensor, request: Request) -> Any:
+    """Gradient of some utterances of x."""
+    first, last = aside
+    read = first.value(x)
+    upstream = last.input_gradient(read, dy)
+    return first.backward(x, upstream, read, request.gradients, needs_input=request.needs_input)
+
+
+def _backward(
+    layer: nn.Module, x: Tensor, upstream: Tensor, result: Tensor | None, gradients: ParameterGradients,
+    *, needs_input: bool,
+) -> Any:  # fmt: skip
+    if type(layer) in (nn.Conv1d, nn.Conv2d) and layer.padding_mode == "zeros" and not isinstance(layer.padding, str):
+        return _of_convolution(layer, x, upstream, gradients, needs_input=needs_input)
+    if type(layer) is nn.ReLU and result is not None:
+        return torch.ops.aten.threshold_backward(upstream, result, 0)
+    if type(layer) is nn.Hardtanh and result is not None:
+        return torch.ops.aten.hardtanh_backward(upstream, result, layer.min_val, layer.max_val)
+    return recompute_backward(layer, x, upstream, gradients, needs_input=needs_input)
+
+
+def _of_convolution(
+    layer: Any, x: Tensor, upstream: Tensor, gradients: ParameterGradients, *, needs_input: bool
+) -> Any:
+    wanted = [needs_input, gradients.wants(layer.weight), layer.bias is not None and gradients.wants(layer.bias)]
+    dx, weight, bias = torch.ops.aten.convolution_backward(
+        upstream, x.to(upstream.dtype), layer.weight.to(upstream.dtype), [layer.out_channels],
+        layer.stride, layer.padding, layer.dilation, False, [0] * len(layer.stride), layer.groups, wanted,
+    )  # fmt: skip
+    gradients.add(layer.weight, weight)
+    if layer.bias is not None:
+        gradients.add(layer.bias, bias)
+    return dx.to(x.dtype) if needs_input else None

@@ -45,7 +45,7 @@ class Run(NamedTuple):
     """Whose parts they are, and where gradients of parameters go; statistics are untracked in the second evaluation.
 
     Attributes:
-        norms: by position, of modules that are differentiated in chunks: what their norms found in the first
+        norms: by position, of modules that are differentiated in groups or chunks: what their norms found in the first
             evaluation. None: they are differentiated otherwise.
         owned: what is kept will not be asked again, and may be used up.
     """
@@ -223,7 +223,7 @@ def evaluate(run: Run, parts: tuple[Part, ...], x: Tensor) -> Tensor:
     for leaf in leaves(*parts):
         position = leaf.position
         before, version, module = value, value._version, run.modules[position]
-        value = _recorded(run, module, leaf, before) if leaf.way == "chunks" else module(before)
+        value = _recorded(run, module, leaf, before) if leaf.way in FROM_INPUT else module(before)
         refuse_in_place(module, x, begin)
         if position in cuts:
             refuse_in_place(module, before, version)
@@ -286,12 +286,13 @@ def _differentiate(run: Run, part: Part, x: Tensor, upstream: Upstream, *, needs
     leaf = only_leaf(part)
     if leaf is not None:
         module = run.modules[leaf.position]
-        if leaf.way == "groups" and can_group(module):
+        norms = run.norms.get(leaf.position) if leaf.way in FROM_INPUT else None
+        if norms is not None and leaf.way == "groups" and can_group(module):
             assert isinstance(module, GroupedBackward)
+            request = Request(run.gradients, needs_input=needs_input, norms=norms)
             with torch.no_grad():
-                return module.backward_in_groups(x, upstream.pop(), Request(run.gradients, needs_input=needs_input))
-        norms = run.norms.get(leaf.position) if leaf.way == "chunks" else None
-        if norms is not None:
+                return module.backward_in_groups(x, upstream.pop(), request)
+        if norms is not None and leaf.way == "chunks":
             is_done, dx = backward_in_chunks(module, x, upstream, run.gradients, norms, needs_input=needs_input)
             if is_done:
                 return dx

@@ -123,7 +123,7 @@ def _is_no_worse(one: Option, other: Option) -> bool:
         return False
     return all(
         getattr(one, name) <= getattr(other, name)
-        for name in ("seconds", "kept", "forward", "backward", "backward_held", "holds_result")
+        for name in ("seconds", "kept", "forward", "backward", "holds_result")
     )
 
 
@@ -172,22 +172,15 @@ class _Probe:
 
     def option(self, treatment: Treatment, result: Form) -> Option:
         """Of the block under a treatment."""
-        evaluation, gradient, found = self._step(treatment, result, holds_gradient=False)
-        given = result.bytes
-        if treatment.recomputed:  # autograd holds a gradient while the copy that it was given of it is used
-            backward, backward_held = found.backward - given, found.backward - 2 * given
-        else:
-            again = _Probe(self.block, self.form, self.costs)
-            backward = found.backward
-            backward_held = again._step(treatment, result, holds_gradient=True)[2].backward - given
+        evaluation, gradient, found = self._step(treatment, result)
+        copy = result.bytes if treatment.recomputed else 0  # autograd holds a gradient while a copy of it is used
         is_skipped = treatment.recomputed and not found.holds_result
         return Option(
             treatment.way,
             evaluation + gradient,
             found.kept,
             found.forward,
-            backward,
-            backward_held,
+            found.backward - copy,
             holds_input=found.holds_input,
             holds_result=found.holds_result,
             recomputed=treatment.recomputed,
@@ -196,7 +189,7 @@ class _Probe:
             forward_at_end=0 if is_skipped else None,
         )
 
-    def _step(self, treatment: Treatment, result: Form, *, holds_gradient: bool) -> tuple[float, float, _Step]:
+    def _step(self, treatment: Treatment, result: Form) -> tuple[float, float, _Step]:
         """Seconds of evaluation and gradient, and bytes."""
         part = _part(treatment)
         anchor = torch.empty(0, requires_grad=True)
@@ -208,8 +201,7 @@ class _Probe:
                 y = run_parts([self.block], (part,), x)
             forward = self._highest_since(begin) - self.form.bytes
             seconds = self.clock.seconds
-            holder: list[Tensor] | None = [] if holds_gradient else None
-            end = _Taken.apply(y, result, holder)
+            end = _Taken.apply(y, result)
             inputs, results = self.ledger.count([x]), self.ledger.count([y])
             del x, y
             left = self.ledger.live()
@@ -236,7 +228,7 @@ class _Step(NamedTuple):
 
 
 def _part(treatment: Treatment) -> Part:
-    option = Option(treatment.way, 0.0, 0, 0, 0, 0, recomputed=treatment.recomputed, stash=treatment.stash)
+    option = Option(treatment.way, 0.0, 0, 0, 0, recomputed=treatment.recomputed, stash=treatment.stash)
     return option.part(0)
 
 
@@ -256,13 +248,10 @@ class _Taken(torch.autograd.Function):
     """What a block makes, taken away; its gradient begins here."""
 
     @staticmethod
-    def forward(ctx: Any, y: Tensor, form: Form, holder: list[Tensor] | None) -> Tensor:
-        ctx.form, ctx.holder = form, holder
+    def forward(ctx: Any, y: Tensor, form: Form) -> Tensor:
+        ctx.form = form
         return torch.empty(())
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        gradient = torch.empty(ctx.form.shape, dtype=ctx.form.dtype)
-        if ctx.holder is not None:
-            ctx.holder.append(gradient)
-        return gradient, None, None
+        return torch.empty(ctx.form.shape, dtype=ctx.form.dtype), None

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from svtoolkit.memory.operations import PASSES, count_flops, tensors_of
+from svtoolkit.memory.operations import count_flops, passes, tensors_of
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Clock(TorchDispatchMode):
         operation = func._overloadpacket
         if not func.is_view and operation not in ALLOCATIONS and func.namespace != "prim":
             moved: float = sum(tensor.numel() * tensor.element_size() for tensor in tensors_of((args, result)))
-            moved = moved * PASSES.get(operation, 1.0)
+            moved = moved * passes(operation, args)
             arithmetic = count_flops(operation, args, kwargs or {}, result) / self.rates.operations
             self.seconds += max(arithmetic, moved / self.rates.bytes)
         return result

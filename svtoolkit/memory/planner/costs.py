@@ -27,7 +27,6 @@ class Option:
         kept: bytes from its evaluation to its gradient, but for its input and result.
         forward: highest bytes during its evaluation beyond its input and what was kept before, with its result.
         backward: highest bytes during its gradient beyond the same, with the gradients of its result and its input.
-        backward_held: the same where somebody holds the gradient of the result all the while; that is not counted.
         holds_input: whether its input is kept as it is; inside a segment that of what is stored always is.
         holds_result: whether its result is kept for its own gradient.
         recomputed: whether it is evaluated again: a segment of one leaf, or a way that keeps the input alone.
@@ -41,7 +40,6 @@ class Option:
     kept: int
     forward: int
     backward: int
-    backward_held: int
     holds_input: bool = True
     holds_result: bool = False
     recomputed: bool = False
@@ -202,8 +200,8 @@ class _Walk:
         """Seconds of evaluation and gradient of the parts, and what is kept after the evaluation."""
         seconds, kept, is_held = 0.0, 0, True
         last = bounds(parts[-1])[1]
-        held_gradients = self._held_gradients(parts, last, is_top=is_top)
-        for part, (group_end, gradient) in zip(parts, held_gradients, strict=True):
+        held_gradients = self._held_gradients(parts, last) if is_top else [0] * len(parts)
+        for part, gradient in zip(parts, held_gradients, strict=True):
             begin, end = bounds(part)
             at_end = end == last and not is_top
             option = self._option(part)
@@ -215,18 +213,16 @@ class _Walk:
                 kept += size
             if option:
                 took, forward = option.at_end if at_end else (option.seconds, option.forward)
-                is_whose = (end == last and not is_top) or (not option.recomputed and end == group_end and not is_top)
-                mine = option.backward_held if is_whose else option.backward
                 seconds += took
-                self.peak = max(self.peak, self.forward + entered + forward, backward + kept + mine)
+                self.peak = max(self.peak, self.forward + entered + forward, backward + kept + option.backward)
                 kept += option.kept
             else:
                 assert isinstance(part, Segment)
                 if not at_end:
                     seconds += sum(inner.seconds for inner in self.run.blocks[begin:end])
                     self.peak = max(self.peak, self.forward + entered + unrecorded(self.run, begin, end))
-                    backward += self.run.upstream[end]
-                inside = _Walk(self.run, backward + kept, backward + kept - self.run.weight_gradients[end])
+                evaluated = backward + kept + self.run.upstream[end]
+                inside = _Walk(self.run, evaluated, backward + kept - self.run.weight_gradients[end])
                 seconds += inside.record(part.parts, is_top=False)[0]
                 self.peak = max(self.peak, inside.peak)
             is_held = option is not None and option.holds_result
@@ -234,23 +230,21 @@ class _Walk:
             kept += self.run.sizes[end] if is_held and not is_of_network else 0
         return seconds, kept
 
-    def _held_gradients(self, parts: tuple[Part, ...], last: int, *, is_top: bool) -> list[tuple[int, int]]:
-        """Of every part, where the neighbours end that are one step of autograd with it, and the bytes of the gradient
-        of their result, which somebody holds during that step.
+    def _held_gradients(self, parts: tuple[Part, ...], last: int) -> list[int]:
+        """Of every part at the top, bytes of the gradient that autograd holds during the step that the part is in.
 
-        At the top autograd itself runs what is stored, and holds none; to a step of recomputation it gives a copy.
-        Inside, what is recomputed goes by itself, with its own; at the end of a segment the segment holds it.
+        What is stored it runs itself, and holds none; to a step of recomputation, which neighbours share, it gives a
+        copy of the gradient of the last result. Inside a segment nobody holds one that was used.
         """
-        found: list[tuple[int, int]] = []
+        found: list[int] = []
         group_end, was_stored = last, None
         for part in reversed(parts):
             option = self._option(part)
             is_stored = option is not None and not option.recomputed
-            if is_stored != was_stored or not self.run.joins or (not is_top and not is_stored):
+            if is_stored != was_stored or not self.run.joins:
                 group_end = bounds(part)[1]
             was_stored = is_stored
-            is_counted = not is_stored if is_top else is_stored and group_end != last
-            found.append((group_end, self.run.upstream[group_end] if is_counted else 0))
+            found.append(0 if is_stored else self.run.upstream[group_end])
         return found[::-1]
 
     def _option(self, part: Part) -> Option | None:

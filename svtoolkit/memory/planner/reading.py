@@ -54,8 +54,7 @@ class _Reader:
             return
         self._hold_input()
         end = self.begin + choice - SEGMENT
-        left = self.slots - held - self.table.upstream[end]
-        self.parts.append(Segment(_inside(self.table, self.begin, end, left)))
+        self.parts.append(Segment(_inside(self.table, self.begin, end, self.slots - held)))
         self.begin, self.is_held = end, False
 
     def take_option(self, number: int) -> None:
@@ -75,7 +74,7 @@ class _Reader:
         times, choices = self.table.last_of_piece(to - 1, end)
         listed: list[Choices] = [choices]
         for begin in reversed(range(self.begin, to - 1)):
-            rows, first = self.table.extended(begin, end, times[None], range(to, to + 1))
+            rows, first = self.table.extended(begin, end, times[None])
             times = rows[0]
             listed.insert(0, first[0])
         for choices in listed:

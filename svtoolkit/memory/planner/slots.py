@@ -36,7 +36,7 @@ class SizedOption:
         self.seconds_at_end, forward_at_end = option.at_end
         self.forward_at_end = up(forward_at_end)
         self.kept, self.forward = up(option.kept), up(option.forward)
-        self.backward, self.backward_held = up(option.backward), up(option.backward_held)
+        self.backward = up(option.backward)
 
 
 def later(times: Times, shift: int, seconds: float, least: int | NDArray[np.int64]) -> Times:

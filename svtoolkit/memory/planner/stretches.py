@@ -15,8 +15,8 @@ stored together; so many that are recomputed in one step of autograd."""
 class RunTable:
     """Of one run.
 
-    Inside a segment, slots count what is beyond its input, the gradient of its result and all that was there before,
-    but for the gradients of weights of this run. At the top they count everything but what earlier blocks keep.
+    Inside a segment, slots count what is beyond its input and all that was there before, but for the gradients of
+    weights of this run. At the top they count everything but what earlier blocks keep.
 
     Args:
         slot: bytes.
@@ -73,24 +73,27 @@ class RunTable:
             rests[begin] = best.times[0]
         for begin in range(end - 1):
             seconds = float(self.seconds[end] - self.seconds[begin])
-            row = later(self.inside[begin, end].times[1], self.upstream[end], seconds, 0)
             if end == begin + 2:
                 self._segments[begin] = np.empty((self.count - begin - 1, self.slots + 1))
-            self._segments[begin][end - begin - 2] = row
+            self._segments[begin][end - begin - 2] = self.inside[begin, end].times[1] + seconds
 
     def _again(self, begin: int, end: int, rests: Times) -> Best:
         """Of plans that begin with what is recomputed."""
-        middle, after = begin + 1, self.gradients[end]
+        middle, after = begin + 1, self._during_evaluation(end)
         rows = []
         for option in self.recomputed[begin]:
             if middle == end:
-                rest, seconds, least = np.zeros(self.slots + 1), option.seconds_at_end, option.backward_held + after
-                forward = option.forward_at_end + after
+                rest, seconds, forward = np.zeros(self.slots + 1), option.seconds_at_end, option.forward_at_end
             else:
                 rest, seconds = self.inside[middle, end].times[option.holds_result], option.seconds
-                least, forward = option.backward + self.gradients[middle], option.forward + after
-            rows.append((option, self._row(option, middle, rest, seconds, least), forward))
+                forward = option.forward
+            least = option.backward + self.gradients[middle]
+            rows.append((option, self._row(option, middle, rest, seconds, least), forward + after))
         return self._close(begin, *self._first_segment(begin, end - 1, 0, after, rests), rows)
+
+    def _during_evaluation(self, end: int) -> int:
+        """Slots of gradients that are there when a segment that ends there is evaluated."""
+        return self.upstream[end] + self.gradients[end]
 
     def _first_segment(
         self, begin: int, last: int, before_backward: int, before_forward: int, rests: Times
@@ -144,27 +147,29 @@ class RunTable:
         Args:
             after: of those that begin with the next block: (end - begin - 1, slots + 1).
         """
-        found, _ = self.extended(begin, end, after, range(begin + 2, end + 1))
+        found, _ = self.extended(begin, end, after)
         return np.concatenate([self.last_of_piece(begin, end)[0][None], found])
 
     def last_of_piece(self, begin: int, end: int) -> tuple[Times, Choices]:
         middle = begin + 1
-        held = 0 if middle == end else self.upstream[middle]
         times, choices = empty(self.slots + 1)
         for option in self.stored[begin]:
             is_end = middle == end
             rest = np.zeros(self.slots + 1) if is_end else self.again[middle, end].times[option.holds_result]
-            least = max(option.forward + self.gradients[end], option.backward_held + held + self.gradients[middle])
+            least = self._least(option, middle, end)
             improve(times, choices, self._row(option, middle, rest, option.seconds, least), option.number)
         return times, choices
 
-    def extended(self, begin: int, end: int, after: Times, ends: range) -> tuple[Times, Choices]:
-        """Of pieces that end at each of ``ends``, beyond the next block."""
+    def _least(self, option: SizedOption, middle: int, end: int) -> int:
+        """Slots of a block that is stored in a segment."""
+        return max(option.forward + self._during_evaluation(end), option.backward + self.gradients[middle])
+
+    def extended(self, begin: int, end: int, after: Times) -> tuple[Times, Choices]:
+        """Of pieces that end beyond the next block."""
         middle = begin + 1
-        held = np.array([0 if to == end else self.upstream[to] for to in ends], dtype=np.int64)
         times, choices = empty(*after.shape)
         for option in self.stored[begin]:
-            least = np.maximum(option.forward + self.gradients[end], option.backward + held + self.gradients[middle])
+            least = self._least(option, middle, end)
             row = later(after, option.kept + int(self.sizes[middle]), option.seconds, least)
             improve(times, choices, row, option.number)
         return times, choices

@@ -26,14 +26,12 @@ def options(draw, result, way="store", *, recomputed=False, stash=None, extra=0)
     """What is possible: a gradient begins with what is kept for it, and with that of the result."""
     kept, seconds = draw(SMALL), draw(st.integers(1, 5)) + extra
     forward, holds_result = draw(st.integers(1, 9)), draw(st.booleans())
-    backward_held = kept + holds_result * result + draw(SMALL)
     return Option(
         way,
         seconds,
         kept,
         forward,
-        backward_held + draw(st.integers(0, result)),
-        backward_held,
+        kept + holds_result * result + draw(SMALL),
         holds_input=draw(st.booleans()) if not recomputed else stash is None,
         holds_result=holds_result,
         recomputed=recomputed,
@@ -137,37 +135,29 @@ class Player:
                 is_of_network = at_top and place + 1 == len(parts) and run.result_is_held
                 if single.holds_result and not is_of_network:
                     self.there[name_out] = run.sizes[end]
-            undoing.append((part, single, begin, end, name_out, at_end))
+            undoing.append((part, single, begin, end, name_out))
 
         def step_end(place):
-            """Where the step of autograd ends that a part is in: of neighbours that are treated alike."""
-            while (
-                run.joins
-                and place + 1 < len(parts)
-                and stored[place] == stored[place + 1]
-                and (at_top or stored[place])
-            ):
+            """Where the step of autograd ends that a part is in: of neighbours that are recomputed."""
+            while run.joins and place + 1 < len(parts) and not stored[place + 1]:
                 place += 1
             return places[place][1]
 
         def undo():
             for place in reversed(range(len(parts))):
-                part, single, begin, end, name_out, at_end = undoing[place]
+                part, single, begin, end, name_out = undoing[place]
                 self.there.pop(name_out, None)
-                ends = step_end(place)
-                is_last_step = ends == places[-1][1]
-                if not stored[place] if at_top else stored[place] and not is_last_step:
-                    self.there["step", level] = run.upstream[ends]
+                if at_top and not stored[place]:
+                    self.there["step", level] = run.upstream[step_end(place)]
                 if single:
                     del self.there[number, level, begin, "kept"]
-                    held = at_end or (not at_top and stored[place] and end == ends)
-                    self.moment(single.backward_held if held else single.backward)
+                    self.moment(single.backward)
                     self.there[number, "weights", begin] = run.blocks[begin].weight_gradients
                 else:
-                    if not at_end:
-                        self.there[number, level, begin, "gradient"] = run.upstream[end]
-                    self.record(run, number, part.parts, at_top=False, level=level + 1)()
-                    self.there.pop((number, level, begin, "gradient"), None)
+                    self.there["gradient"] = run.upstream[end]
+                    undo_inside = self.record(run, number, part.parts, at_top=False, level=level + 1)
+                    del self.there["gradient"]
+                    undo_inside()
                 self.there.pop(("step", level), None)
 
         return undo
