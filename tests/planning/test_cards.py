@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from svtoolkit.config import CheckpointConfig, MemoryPredictionConfig, MemoryStrategyConfig, ResNetConfig, SGDConfig
 from svtoolkit.errors import UserError
-from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
 from svtoolkit.memory.operations import Work, WorkLog
 from svtoolkit.planning.cards import CARDS, GIB, Card, card_at_hand, find_card
 from svtoolkit.planning.step_profile import profiler_of
@@ -44,7 +44,7 @@ def test_an_operation_takes_as_long_as_its_arithmetic_or_its_memory():
 
 
 def test_work_is_counted_forward_and_backward_and_views_are_free():
-    with QuickFakeTensorMode():
+    with FakeTensorMode():
         x = torch.randn(1_000_003, 3, 8, 10)
         convolution = torch.nn.Conv2d(3, 5, 3, padding=1, bias=False)
         with WorkLog(1_000_003) as log:
