@@ -37,14 +37,17 @@ class QuickFakeTensorMode(FakeTensorMode):
                    torch.is_inference_mode_enabled())  # fmt: skip
         except _UnlikeOthersError:
             return super().__torch_dispatch__(func, types, args, kwargs)
-        known = _KNOWN.get(key)
-        if known is not None:
-            return known.made(args, self)
-        result = super().__torch_dispatch__(func, types, args, kwargs)
-        if key not in _KNOWN:
-            if len(_KNOWN) >= MOST_KNOWN:
-                _KNOWN.clear()
-            _KNOWN[key] = _results(result, args) if _form(args) == form else None
+        if key in _KNOWN:
+            known = _KNOWN[key]
+            return known.made(args, self) if known else super().__torch_dispatch__(func, types, args, kwargs)
+        self.cache_enabled = False  # torch's, of what will be known here
+        try:
+            result = super().__torch_dispatch__(func, types, args, kwargs)
+        finally:
+            self.cache_enabled = True
+        if len(_KNOWN) >= MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[key] = _results(result, args) if _form(args) == form else None
         return result
 
 

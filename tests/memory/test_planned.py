@@ -52,14 +52,16 @@ def slope(network: nn.Module, crops: int = 256) -> float:
     return (max(accumulate(change.difference for change in ledger.changes)) - before) / crops / GIB
 
 
-@pytest.mark.parametrize(("cast", "by_blocks"), [(None, False), (torch.bfloat16, True)])
-def test_gradients_and_statistics_are_those_of_stored_activations(cast, by_blocks):
+@pytest.mark.parametrize(
+    ("cast", "times", "by_blocks"), [(None, 1.2, False), (None, 1.6, True), (torch.bfloat16, 1.4, True)]
+)
+def test_gradients_and_statistics_are_those_of_stored_activations(cast, times, by_blocks):
     """By a plan of the blocks, and where norms are made again everywhere in the network."""
     torch.manual_seed(0)
     network, frames = resnet(), random_map(3, 24, 16)
     stored = one_step(network, frames, "store", cast=cast)
     precision = None if cast is None else "bf16"
-    found = one_step(network, frames, "planned", times=1.4, cast=cast, precision=precision, **CROPS)
+    found = one_step(network, frames, "planned", times=times, cast=cast, precision=precision, **CROPS)
     assert any(not isinstance(part, Leaf) for planned in plans_of(network) for part in planned.plan) == by_blocks
     assert_bit_equal(found, stored)
 
