@@ -79,8 +79,9 @@ class ChannelNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        last = x.movedim(1, -1)
-        return F.layer_norm(last, self.weight.shape, self.weight, self.bias, self.eps).movedim(-1, 1)
+        end = x.ndim - 1  # counted from the front: a traced graph keeps no -1
+        last = x.movedim(1, end)
+        return F.layer_norm(last, self.weight.shape, self.weight, self.bias, self.eps).movedim(end, 1)
 
 
 class ConvNextBlock(nn.Module):
