@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -92,10 +93,11 @@ def compare(
     if found.shape != expected.shape:
         raise UserError(f"{runtime} makes embeddings of shape {found.shape}, expected {expected.shape}")
     names = [recording.name for recording in recordings]
+    if not np.isfinite(found).all():
+        return Agreement(runtime, len(names), 0, math.nan, math.nan)
     tables = [EmbeddingTable(names, matrix) for matrix in (found, expected)]
     units = [matrix / np.linalg.norm(matrix, axis=1, keepdims=True) for matrix in (found, expected)]
-    with np.errstate(invalid="ignore"):
-        cosines = np.einsum("nd,nd->n", *(each.astype(np.float64) for each in units))
+    cosines = np.einsum("nd,nd->n", *(each.astype(np.float64) for each in units))
     if trials is not None:
         theirs, ours = (cosine_scores(table, trials) for table in tables)
     else:
@@ -104,12 +106,11 @@ def compare(
         )
         theirs, ours = (np.einsum("nd,nd->n", each[pairs[:, 0]], each[pairs[:, 1]]) for each in units)
     most = float(np.abs(theirs - ours).max()) if len(ours) else 0.0
-    least = float(cosines.min()) if np.isfinite(cosines).all() else float("nan")
-    agreement = Agreement(runtime, len(names), len(ours), least, most)
+    agreement = Agreement(runtime, len(names), len(ours), float(cosines.min()), most)
     if trials is None:
         return agreement
     rates = [float(equal_error_rate(scores, trials.target)[0]) for scores in (theirs, ours)]
-    return Agreement(runtime, len(names), len(ours), least, most, *rates)
+    return replace(agreement, eer=rates[0], eer_torch=rates[1])
 
 
 def why_refused(agreement: Agreement, tolerance: Tolerance, fewest: int | None = None) -> str | None:

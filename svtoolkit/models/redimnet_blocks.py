@@ -16,12 +16,12 @@ from svtoolkit.reversible.residual import residual_backward
 
 def to_rows(x: Tensor) -> Tensor:
     """(batch, channels, bins, frames) -> (batch, bins * channels, frames)."""
-    return x.transpose(1, 2).flatten(1, 2)
+    return x.transpose(1, 2).reshape(x.shape[0], -1, x.shape[3])
 
 
 def to_map(rows: Tensor, channels: int) -> Tensor:
     """(batch, bins * channels, frames) -> (batch, channels, bins, frames)."""
-    return rows.unflatten(1, (-1, channels)).transpose(1, 2)
+    return rows.reshape(rows.shape[0], -1, channels, rows.shape[2]).transpose(1, 2)
 
 
 def groups_of(channels: int, group_width: int) -> int:
