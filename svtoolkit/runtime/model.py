@@ -107,30 +107,30 @@ class RuntimeModel:
         """Hz."""
         return self.exported.features.sample_rate
 
-    def embed(
-        self, audio: str | Path | BinaryIO | np.ndarray, *, min_voice: float = 0.0, start: float = 0.0,
-        duration: float | None = None,
-    ) -> np.ndarray:  # fmt: skip
-        """Embedding of a recording, (embedding_dim,) float32.
-
-        Args:
-            audio: a path, a file object, or float samples in [-1, 1] at ``sample_rate``, (samples,).
-            min_voice: seconds of voice that it must have; 0: not checked.
-            start, duration: in seconds, of a stretch of a file; None: to its end.
-
-        Raises:
-            UserError: as ``svtoolkit.scoring.speaker_model.SpeakerModel.embed``.
-        """
-        if isinstance(audio, np.ndarray):
-            return self._embed(np.ascontiguousarray(audio, dtype=np.float32), min_voice)
-        samples = read_audio(
-            audio,
+    def read(self, path: str | Path | BinaryIO, *, start: float = 0.0, duration: float | None = None) -> np.ndarray:
+        """Samples of a file at ``sample_rate``, (samples,) float32; arguments and errors of ``read_audio``."""
+        return read_audio(
+            path,
             sample_rate=self.sample_rate,
             start=start,
             duration=duration,
             channel=self.channel,
             resample=self.resample,
         )
+
+    def embed(self, audio: str | Path | BinaryIO | np.ndarray, *, min_voice: float = 0.0) -> np.ndarray:
+        """Embedding of a recording, (embedding_dim,) float32.
+
+        Args:
+            audio: a path, a file object, or float samples in [-1, 1] at ``sample_rate``, (samples,).
+            min_voice: seconds of voice that it must have; 0: not checked.
+
+        Raises:
+            UserError: as ``svtoolkit.scoring.speaker_model.SpeakerModel.embed``.
+        """
+        if isinstance(audio, np.ndarray):
+            return self._embed(np.ascontiguousarray(audio, dtype=np.float32), min_voice)
+        samples = self.read(audio)
         try:
             return self._embed(samples, min_voice)
         except UserError as error:

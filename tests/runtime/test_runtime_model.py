@@ -57,9 +57,7 @@ def test_samples_of_an_array_and_a_stretch_of_a_file(exported, audio):
     model = RuntimeModel.load(exported, threads=1)
     samples, _ = soundfile.read(audio[0], dtype="float32")
     np.testing.assert_array_equal(model.embed(samples), model.embed(audio[0]))
-    np.testing.assert_array_equal(
-        model.embed(samples[RATE // 2 : RATE]), model.embed(audio[0], start=0.5, duration=0.5)
-    )
+    np.testing.assert_array_equal(model.read(audio[0], start=0.5, duration=0.5), samples[RATE // 2 : RATE])
 
 
 def test_verify_says_the_same_with_and_without_torch(exported, audio, capsys):
