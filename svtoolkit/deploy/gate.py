@@ -19,9 +19,6 @@ from svtoolkit.scoring.metrics import equal_error_rate
 MOST_PAIRS = 20_000
 """Of recordings whose scores are compared where there is no list of trials."""
 
-WORST_EER = 1.02
-"""Equal error rate of a file on the user's trials, as a share of torch's, at most; a trial more or less is allowed."""
-
 
 @dataclass(frozen=True)
 class Tolerance:
@@ -30,10 +27,12 @@ class Tolerance:
     Attributes:
         cosine: least cosine of the two embeddings of a recording.
         score: greatest difference of the two scores of a pair of recordings.
+        eer: highest equal error rate on the user's trials, as a share of torch's; one trial more is allowed.
     """
 
     cosine: float
     score: float
+    eer: float = 1.02
 
 
 TOLERANCES = {
@@ -124,7 +123,7 @@ def why_refused(agreement: Agreement, tolerance: Tolerance, fewest: int | None =
     if not agreement.most_score <= tolerance.score:
         return f"a score differs by {agreement.most_score:.2g}, more than {tolerance.score:g}"
     if agreement.eer is not None and agreement.eer_torch is not None:
-        allowed = max(WORST_EER * agreement.eer_torch, agreement.eer_torch + (1.0 / fewest if fewest else 0.0))
+        allowed = max(tolerance.eer * agreement.eer_torch, agreement.eer_torch + (1.0 / fewest if fewest else 0.0))
         if agreement.eer > allowed:
             return f"the equal error rate is {100 * agreement.eer:.3f} %, more than {100 * allowed:.3f} %"
     return None

@@ -22,11 +22,13 @@ class CheckedRuntime(NamedTuple):
 
     Attributes:
         package: that is imported.
+        remedy: how it is installed.
         open: content of a file, its sample rate -> what embeds with it.
         own_features: it computes features itself, so that no file makes it exact.
     """
 
     package: str
+    remedy: str
     open: Callable[[bytes, int], Embed]
     own_features: bool = False
 
@@ -60,9 +62,9 @@ def _sherpa(content: bytes, rate: int) -> Embed:
 
 
 CHECKED: dict[str, CheckedRuntime] = {
-    "onnxruntime": CheckedRuntime("onnxruntime", _onnxruntime),
-    "openvino": CheckedRuntime("openvino", _openvino),
-    "sherpa-onnx": CheckedRuntime("sherpa_onnx", _sherpa, own_features=True),
+    "onnxruntime": CheckedRuntime("onnxruntime", "`pip install onnxruntime`", _onnxruntime),
+    "openvino": CheckedRuntime("openvino", "`pip install openvino`", _openvino),
+    "sherpa-onnx": CheckedRuntime("sherpa_onnx", "`pip install sherpa-onnx`", _sherpa, own_features=True),
 }
 
 
@@ -76,5 +78,5 @@ def require_runtime(name: str) -> CheckedRuntime:
         raise UserError(f"check holds {name!r:.80}, expected {', '.join(CHECKED)}")
     row = CHECKED[name]
     if importlib.util.find_spec(row.package) is None:
-        raise UserError(f"check={name} needs {name}, which is not installed; `pip install {name}`")
+        raise UserError(f"check={name} needs {name}, which is not installed; {row.remedy}, or leave it out")
     return row

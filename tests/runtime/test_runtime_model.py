@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,11 @@ from svtoolkit.cli import main
 from svtoolkit.errors import UserError
 from svtoolkit.runtime import engines
 from svtoolkit.runtime.model import RuntimeModel
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 torch.set_num_threads(1)
 
@@ -148,3 +154,28 @@ def test_auto_takes_the_fastest(exported, monkeypatch):
 def test_an_unknown_runtime(exported):
     with pytest.raises(UserError, match="runtime is 'tensorrt', expected onnx, openvino or auto"):
         RuntimeModel.load(exported, runtime="tensorrt")
+
+
+def test_torch_reads_an_exported_file_too(exported, audio, tmp_path):
+    model = load_model(exported)
+    assert model.threshold == STORED["threshold"]
+    assert cosine_of(model.embed(audio[0]), RuntimeModel.load(exported).embed(audio[0])) > 0.99999
+    with pytest.raises(UserError, match="a file of `svt export` says its own; leave it out"):
+        load_model(exported, front_end="fbank80")
+    waveform = write_exported(tmp_path, "input=waveform")
+    with pytest.raises(UserError, match="takes waveforms, and torch has nothing to do for it"):
+        load_model(waveform)
+
+
+def test_the_packages_that_the_page_names_are_enough(exported, audio):
+    needed = {"onnxruntime", "numpy", "soundfile", "soxr", "hydra-core"}
+    page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    assert f"pip install {' '.join(sorted(needed))}\n" in page
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    names = {re.split(r"[<>=!\[]", each)[0] for each in wanted} - needed - {"pyyaml"}  # which hydra-core brings
+    assert "torch" in names
+    code = BLOCKED.format(blocked=names | {"onnx", "av", "openvino"})
+    found = python(
+        code + "from svtoolkit.cli import main\nsys.exit(main(sys.argv[1:]))", "verify", str(exported), *audio
+    )
+    assert found.returncode in (0, 2), found.stderr
