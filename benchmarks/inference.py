@@ -40,6 +40,7 @@ from svtoolkit.scoring.speaker_model import SpeakerModel
 PACKAGES = ("torch", "onnxruntime", "openvino")
 FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
 RATE, SECONDS = 16000, 4.0
+STARTS = 5
 NAMES = {"onnx": "onnxruntime", "openvino": "OpenVINO"}
 
 
@@ -122,7 +123,7 @@ def measure(model: SpeakerModel, files: dict[str, bytes], threads: int, repeats:
 
 
 def measure_start(folder: Path, files: dict[str, bytes]) -> list[dict[str, Any]]:
-    """`svt verify` of two recordings of 4 s, the best of five processes each."""
+    """`svt verify` of two recordings of 4 s, the best of ``STARTS`` processes each."""
     audio = []
     for each in (made_recordings(RATE)[4], made_recordings(RATE)[5]):
         audio.append(str(folder / f"{each.name}.wav"))
@@ -132,7 +133,7 @@ def measure_start(folder: Path, files: dict[str, bytes]) -> list[dict[str, Any]]
         path = folder / f"{precision}.onnx"
         path.write_bytes(files[precision])
         walls, processors = [], []
-        for _ in range(5):
+        for _ in range(STARTS):
             before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
             subprocess.run(
                 [sys.executable, "-m", "svtoolkit", "verify", str(path), *audio, "threshold=0"],
