@@ -117,11 +117,19 @@ def _run_command(name: str, words: list[str]) -> int:
         return 0
     with log_to_stdout():
         config = composition.load(name, overrides)
-        with leave_on_interrupt():
-            module = importlib.import_module(f"svtoolkit.commands.{name.replace('-', '_')}")
-        if DRY_RUN in flags:
-            return int(module.dry_run(config))
-        return int(module.run(config, hide_credentials(join_words(["svt", name, *words]))) or 0)
+        try:
+            with leave_on_interrupt():
+                module = importlib.import_module(f"svtoolkit.commands.{name.replace('-', '_')}")
+            if DRY_RUN in flags:
+                return int(module.dry_run(config))
+            return int(module.run(config, hide_credentials(join_words(["svt", name, *words]))) or 0)
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise UserError(
+                f"svt {name} needs torch here, which is not installed; `pip install torch`, or give `svt verify` or "
+                "`svt embed` a file of `svt export`"
+            ) from error
 
 
 def parse_words(name: str, words: Sequence[str]) -> tuple[list[str], bool]:

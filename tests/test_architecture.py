@@ -18,8 +18,8 @@ import pytest
 from paths import ROOT
 
 PACKAGES = (
-    "commands composition training reporting deploy planning distributed scoring checkpoints crops corpora losses "
-    "optim models memory augmentation data runs audio loggers config system reversible features"
+    "commands composition training reporting deploy planning distributed runtime scoring checkpoints crops corpora "
+    "losses optim models memory augmentation data runs audio loggers config system reversible features"
 )
 MODULES = "cli device registry errors"
 
@@ -65,13 +65,13 @@ def skeleton(tmp_path: Path) -> Path:
 def test_svtoolkit_keeps_the_rule():
     status, output = lint_imports(ROOT)
     assert status == 0, output
-    assert "Contracts: 5 kept, 0 broken." in output
+    assert "Contracts: 6 kept, 0 broken." in output
 
 
 def test_the_skeleton_keeps_the_rule(skeleton):
     status, output = lint_imports(skeleton)
     assert status == 0, output
-    assert "Contracts: 5 kept, 0 broken." in output
+    assert "Contracts: 6 kept, 0 broken." in output
 
 
 def test_imports_downwards_and_within_a_package_are_allowed(skeleton):
@@ -85,6 +85,7 @@ def test_imports_downwards_and_within_a_package_are_allowed(skeleton):
 
 
 UPWARDS, MATHEMATICS = "nothing imports upwards", "features and reversible know nothing of svtoolkit"
+NO_TORCH = "what runs exported models imports no torch"
 COMMANDS, SHARDED = "commands do not import each other", "nothing outside distributed asks whether a head is sharded"
 FORBIDDEN = [
     ("data.first", "training.first", UPWARDS),
@@ -125,9 +126,21 @@ def test_a_forbidden_import_is_found(broken, number, importer, imported, rule):
     assert f"{rule} BROKEN" in output
     _, heading, details = output.partition(f" {rule} ---")
     assert heading
-    for other in (UPWARDS, MATHEMATICS, COMMANDS, SHARDED):
+    for other in (UPWARDS, MATHEMATICS, NO_TORCH, COMMANDS, SHARDED):
         details = details.partition(f" {other} ---")[0]
     assert f"svtoolkit.{importer} -> svtoolkit.{imported} (l.{number})" in details
+
+
+def test_torch_behind_what_runs_exported_models_is_found(skeleton):
+    package = skeleton / "svtoolkit"
+    (package / "scoring" / "first.py").write_text("def run():\n    import torch\n")
+    status, output = lint_imports(skeleton)
+    assert status == 0, output
+    (package / "runtime" / "first.py").write_text("import svtoolkit.scoring.first\n")
+    status, output = lint_imports(skeleton)
+    assert status == 1, output
+    assert f"{NO_TORCH} BROKEN" in output
+    assert "svtoolkit.scoring.first -> torch (l.2)" in output
 
 
 def test_a_package_without_a_layer_is_found(skeleton):

@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import soundfile
 import yaml
 from paths import ROOT
 
@@ -167,3 +168,20 @@ def test_an_editable_install_has_no_copy_of_conf_that_could_go_stale(tmp_path):
 def test_the_source_tree_s_own_conf_is_the_one_that_is_used_here():
     assert Path(composition.__file__).is_relative_to(ROOT)
     assert composition.conf_dir() == CONF
+
+
+def test_an_exported_file_is_verified_without_torch(run, tmp_path):
+    pytest.importorskip("onnx")
+    from command_material import RATE, voice
+    from exported_material import BLOCKED, write_exported
+
+    path = write_exported(tmp_path)
+    audio = [str(tmp_path / f"{number}.wav") for number in range(2)]
+    for number, file in enumerate(audio):
+        soundfile.write(file, voice(number, 0, 1.5), RATE)
+    code = BLOCKED.format(blocked={"torch", "scipy", "safetensors", "matplotlib", "kaldiio"})
+    found = run(
+        "-c", f"{code}\nfrom svtoolkit.cli import main; sys.exit(main(sys.argv[1:]))", "verify", str(path), *audio
+    )
+    assert found.returncode == 3, found.stderr
+    assert found.stdout.startswith("score ")

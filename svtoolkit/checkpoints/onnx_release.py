@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from svtoolkit.checkpoints.exported import KEY, WAVEFORM, parse_exported
 from svtoolkit.checkpoints.layout import list_names
 from svtoolkit.checkpoints.released import ModelDescription
 from svtoolkit.config import FeaturesConfig
@@ -84,11 +85,15 @@ def read(weights: Path, front_end: str | None) -> tuple[dict[str, Tensor], Model
     try:
         session = open_session(content)
         said: dict[str, str] = dict(session.get_modelmeta().custom_metadata_map)
+        _refuse_waveforms(said)
         taken = input_of(session, bins_first=True if said.get("framework") == "nemo" else None)
         output = _output_of(session, said)
     except ValueError as error:  # of names that are no text, too
         raise UserError(f"cannot be used: {error}; download it again, or export it anew") from error
-    features = _features(said, taken, front_end, output)
+    exported = parse_exported(said) if KEY in said else None
+    if exported is not None and front_end is not None:
+        raise UserError(f"front_end is {front_end!r}, but a file of `svt export` says its own; leave it out")
+    features = _features(said, taken, front_end, output) if exported is None else exported.features
     model: dict[str, Any] = {
         "name": "onnx",
         "num_bins": features.num_bins,
@@ -101,7 +106,16 @@ def read(weights: Path, front_end: str | None) -> tuple[dict[str, Tensor], Model
     model["embedding_dim"] = _embedding_dim(session, said, taken, model, content)
     facts = {key: said[key] for key in FACTS if said.get(key)}
     training = {"toolkit": said.get("framework", "ONNX"), "release": weights.stem, **facts}
-    return {"graph": graph}, ModelDescription(model, features, training)
+    verification = {} if exported is None else exported.verification
+    return {"graph": graph}, ModelDescription(model, features, training, verification)
+
+
+def _refuse_waveforms(said: Mapping[str, str]) -> None:
+    if KEY in said and parse_exported(said).input == WAVEFORM:
+        raise UserError(
+            "takes waveforms, and torch has nothing to do for it; `svt verify` and `svt embed` run it, and "
+            "`svt export model=...` of what it was made of writes one that takes features"
+        )
 
 
 def _output_of(session: InferenceSession, said: Mapping[str, str]) -> str:

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-
-import torch
+from typing import Any, TypeAlias
 
 from svtoolkit import __version__
-from svtoolkit.checkpoints.releases import pinned, require_release
-from svtoolkit.config import EmbedConfig
+from svtoolkit.checkpoints.exported import is_exported
+from svtoolkit.config import EmbedConfig, FeaturesConfig
 from svtoolkit.data.audio_table import find_source
 from svtoolkit.data.bad_files import check_max_bad, count_allowed
 from svtoolkit.data.feature_settings import StoredFeatures
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
 from svtoolkit.data.validation import find_trials
 from svtoolkit.errors import UserError
-from svtoolkit.planning.embedding_memory import fit_extractor
 from svtoolkit.runs.provenance import write_record
 from svtoolkit.scoring.embedding_file import write_embeddings
-from svtoolkit.scoring.embedding_parts import digest_of, resumable_parts
-from svtoolkit.scoring.speaker_model import SpeakerModel
+from svtoolkit.scoring.embedding_parts import Extractor, digest_of, resumable_parts
 from svtoolkit.system.checksum import hash_file
 from svtoolkit.system.output import say_next
 from svtoolkit.system.progress import show_progress
@@ -34,31 +31,17 @@ log = logging.getLogger(__name__)
 def run(config: EmbedConfig, command_line: str) -> int:
     """Extract; the exit status is 1 where more utterances than may be have no embedding (the others are written)."""
     check_max_bad(config.max_bad)
-    if config.threads is not None:
-        if config.threads < 1:
-            raise UserError(f"threads is {config.threads}, expected 1 or more, or null")
-        torch.set_num_threads(config.threads)
+    if config.threads is not None and config.threads < 1:
+        raise UserError(f"threads is {config.threads}, expected 1 or more, or null")
     source = find_source(Path(config.data), config.source, key="source")
-    config = replace(config, model=pinned(config.model))
-    model = SpeakerModel.load(
-        config.model,
-        device=config.device,
-        precision=config.precision,
-        channel=config.channel,
-        resample=config.resample,
-        batch_seconds=config.batch_seconds,
-        batch_size=config.batch_size,
-        num_workers=config.num_workers,
-        stored=source == "features",
-        front_end=config.front_end,
-    )
-    form = _check_features(config, model) if source == "features" else None
-    utterances = KaldiDir.read(config.data, config.root, source).utterances()
-    fit_extractor(model.extractor, model.description, config.memory_gib)
-    made_of, seconds = _made_of(config, model, utterances, form), model.extractor.batch_seconds
+    if is_exported(config.model):
+        config, extractor, utterances, made_of = _of_exported(config, source)
+    else:
+        config, extractor, utterances, made_of = _of_model(config, source)
+    seconds = extractor.batch_seconds
     with resumable_parts(Path(f"{config.out}.parts"), made_of, seconds) as parts:
         with show_progress("embed", len(utterances), "utt") as progress:
-            parts.extract(model.extractor, utterances, progress.update)
+            parts.extract(extractor, utterances, progress.update)
         failures = {utterances[row].utterance_id: parts.failures[row] for row in sorted(parts.failures)}
         rows = parts.rows
         if not len(rows):
@@ -90,13 +73,83 @@ def run(config: EmbedConfig, command_line: str) -> int:
     return 1 if len(failures) > allowed else 0
 
 
-def _check_features(config: EmbedConfig, model: SpeakerModel) -> str:
+Prepared: TypeAlias = "tuple[EmbedConfig, Extractor, list[Utterance], dict[str, object]]"
+"""The settings with the model pinned, what embeds, what is embedded, and all that the embeddings depend on."""
+
+
+def _of_exported(config: EmbedConfig, source: str) -> Prepared:
+    """Of a file of `svt export`, without torch."""
+    from svtoolkit.runtime.extraction import RuntimeExtractor
+    from svtoolkit.runtime.model import RuntimeModel
+
+    usual = {"device": ("auto", "cpu"), "precision": ("fp32",), "front_end": (None,), "memory_gib": (None,)}
+    for key, values in usual.items():
+        if getattr(config, key) not in values:
+            raise UserError(
+                f"{key} is {getattr(config, key)!r:.80}, but {config.model} is an exported file, which says its "
+                "features and precision, and runs on the CPU; leave it out"
+            )
+    if source == "features":
+        raise UserError(f"{config.data}: holds features, and an exported file embeds audio; give a directory of audio")
+    model = RuntimeModel.load(
+        config.model,
+        runtime=config.runtime or "onnx",
+        threads=config.threads,
+        channel=config.channel,
+        resample=config.resample,
+    )
+    utterances = KaldiDir.read(config.data, config.root, source).utterances()
+    made_of = _made_of(
+        config, hash_file(Path(config.model)), model.exported.model, model.exported.features, utterances, None,
+        model.runtime,
+    )  # fmt: skip
+    return config, RuntimeExtractor(model, config.num_workers), utterances, made_of
+
+
+def _of_model(config: EmbedConfig, source: str) -> Prepared:
+    """Of any other model, by torch."""
+    import torch
+
+    from svtoolkit.checkpoints.releases import pinned, require_release
+    from svtoolkit.planning.embedding_memory import fit_extractor
+    from svtoolkit.scoring.speaker_model import SpeakerModel
+
+    if config.runtime is not None:
+        raise UserError(
+            f"runtime is {config.runtime!r:.80}, but {config.model} is no file of `svt export`; make one, or leave it "
+            "out"
+        )
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    config = replace(config, model=pinned(config.model))
+    model = SpeakerModel.load(
+        config.model,
+        device=config.device,
+        precision=config.precision,
+        channel=config.channel,
+        resample=config.resample,
+        batch_seconds=config.batch_seconds,
+        batch_size=config.batch_size,
+        num_workers=config.num_workers,
+        stored=source == "features",
+        front_end=config.front_end,
+    )
+    description = model.description
+    form = _check_features(config, description.features) if source == "features" else None
+    utterances = KaldiDir.read(config.data, config.root, source).utterances()
+    fit_extractor(model.extractor, description, config.memory_gib)
+    digest, device = hash_file(require_release(config.model).weights), model.extractor.device.type
+    made_of = _made_of(config, digest, description.model, description.features, utterances, form, device)
+    return config, model.extractor, utterances, made_of
+
+
+def _check_features(config: EmbedConfig, features: FeaturesConfig) -> str:
     """Refuse features that are not those of the model, and settings that act on audio; returns their format."""
     for key, value in (("channel", config.channel), ("resample", config.resample or None)):
         if value is not None:
             raise UserError(f"{key} is {str(value).lower()}, but {config.data} holds features, no audio; leave it out")
     stored = StoredFeatures.read(config.data)
-    differing = stored.difference(model.description.features)
+    differing = stored.difference(features)
     if differing is not None:
         key, wanted, there = differing
         raise UserError(
@@ -107,17 +160,18 @@ def _check_features(config: EmbedConfig, model: SpeakerModel) -> str:
 
 
 def _made_of(
-    config: EmbedConfig, model: SpeakerModel, utterances: Sequence[Utterance], form: str | None
-) -> dict[str, object]:
+    config: EmbedConfig, weights: str, network: Mapping[str, Any], features: FeaturesConfig,
+    utterances: Sequence[Utterance], form: str | None, device: str,
+) -> dict[str, object]:  # fmt: skip
     """All that the embeddings depend on, to the last bit; ``form``: of stored features, None of audio."""
     chosen = ("channel", "resample", "precision", "batch_seconds", "batch_size", "threads")
     return {
-        "weights": hash_file(require_release(config.model).weights),
-        "model": model.description.model,
-        "features": asdict(model.description.features),
+        "weights": weights,
+        "model": network,
+        "features": asdict(features),
         "data": digest_of(utterances),
         "stored": form,
-        "device": model.extractor.device.type,
+        "device": device,
         "settings": {name: getattr(config, name) for name in chosen},
         "version": __version__,
     }

@@ -10,15 +10,19 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from svtoolkit.checkpoints.exported import is_exported
 from svtoolkit.config import VerifyConfig
 from svtoolkit.data.trials import trial_lines
 from svtoolkit.errors import UserError
-from svtoolkit.scoring.speaker_model import SpeakerModel
 from svtoolkit.scoring.verification import Verification
+
+if TYPE_CHECKING:
+    from svtoolkit.runtime.model import RuntimeModel
+    from svtoolkit.scoring.speaker_model import SpeakerModel
 
 SAME, DIFFERENT, NO_DECISION = 0, 2, 3
 FORMATS = ("text", "json")
@@ -28,14 +32,7 @@ def run(config: VerifyConfig, _command_line: str) -> int:
     """Print score and decision; nothing is written."""
     _check(config)
     pairs = None if config.pairs is None else list(read_pairs(config.pairs))
-    model = SpeakerModel.load(
-        config.model,
-        device=config.device,
-        channel=config.channel,
-        resample=config.resample,
-        front_end=config.front_end,
-    )
-    comparing = Comparing(model, config)
+    comparing = Comparing(_load(config), config)
     if pairs is None:
         return _one_pair(comparing, config)
     failures = 0
@@ -49,10 +46,33 @@ def run(config: VerifyConfig, _command_line: str) -> int:
     return 1 if failures else 0
 
 
+def _load(config: VerifyConfig) -> SpeakerModel | RuntimeModel:
+    """The model; torch is imported only where it is no exported file."""
+    if not is_exported(config.model):
+        from svtoolkit.scoring.speaker_model import SpeakerModel
+
+        return SpeakerModel.load(
+            config.model,
+            device=config.device,
+            channel=config.channel,
+            resample=config.resample,
+            front_end=config.front_end,
+        )
+    for key, value, usual in (("device", config.device, ("auto", "cpu")), ("front_end", config.front_end, (None,))):
+        if value not in usual:
+            raise UserError(
+                f"{key} is {value!r:.80}, but {config.model} is an exported file, which says its features and runs on "
+                "the CPU; leave it out"
+            )
+    from svtoolkit.runtime.model import RuntimeModel
+
+    return RuntimeModel.load(config.model, channel=config.channel, resample=config.resample)
+
+
 class Comparing:
     """Compares files, each of which is embedded once."""
 
-    def __init__(self, model: SpeakerModel, config: VerifyConfig) -> None:
+    def __init__(self, model: SpeakerModel | RuntimeModel, config: VerifyConfig) -> None:
         self.model = model
         self.config = config
         self._embedded: dict[str, np.ndarray | str] = {}

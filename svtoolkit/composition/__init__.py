@@ -28,6 +28,9 @@ KEY = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z0-9_]+)*")
 LITERAL = re.compile(r"'([A-Za-z0-9 _./:,=+@%~()\[\]{}-]*)'")
 """Text in quotes that Hydra's grammar takes as it stands."""
 
+LITERALS = re.compile(rf"\[{LITERAL.pattern}(?:,{LITERAL.pattern})*\]")
+"""A list of such texts."""
+
 
 def compose(command: str, overrides: Sequence[str]) -> Any:
     """Compose the configuration of a command.
@@ -175,13 +178,17 @@ def _assign(
 def _parse(key: str, text: str) -> Any:
     """The value of an override in Hydra's grammar.
 
-    Quoted text without anything that this grammar reads is itself: Hydra takes an eighth of a second to import.
+    Quoted text without anything that this grammar reads is itself, in a list, too: Hydra takes an eighth of a second
+    to import.
 
     Raises:
         ValueError: several values; an error of Hydra's: malformed.
     """
-    if KEY.fullmatch(key) and (literal := LITERAL.fullmatch(text)):
-        return literal[1]
+    if KEY.fullmatch(key):
+        if literal := LITERAL.fullmatch(text):
+            return literal[1]
+        if LITERALS.fullmatch(text):
+            return LITERAL.findall(text)
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     override = OverridesParser.create().parse_override(f"{key}={text}")

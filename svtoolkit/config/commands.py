@@ -13,6 +13,7 @@ from svtoolkit.config.data import (
     ShardConfig,
     ValidateConfig,
 )
+from svtoolkit.config.deploy import ExportConfig
 from svtoolkit.config.losses import LossConfig
 from svtoolkit.config.memory import MemoryStrategyConfig
 from svtoolkit.config.networks import ModelConfig, ResNetConfig
@@ -241,6 +242,12 @@ COMMANDS: dict[str, Command] = {
         "a released model of ours on the Hugging Face Hub, with a card",
         (),
         "model=exp/r34/model repo=me/resnet34 license=cc-by-4.0",
+    ),
+    "export": Command(
+        ExportConfig,
+        "a released model as one ONNX file, compared with torch",
+        ("model", "out"),
+        "model=exp/r34/model out=r34.onnx",
     ),
     "embed": Command(
         EmbedConfig, "extract embeddings of whole utterances", (), "model=exp/r34/model data=data/eval out=exp/r34/eval"

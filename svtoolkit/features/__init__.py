@@ -9,14 +9,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from svtoolkit.features.fbank import FilterBank, FilterBankOptions, dither_noise
+    from svtoolkit.features.fbank import FilterBank, dither_noise
     from svtoolkit.features.front_end import FrontEnd, build_front_end
+    from svtoolkit.features.kaldi_filters import FilterBankOptions
 
 __all__ = ["FilterBank", "FilterBankOptions", "FrontEnd", "build_front_end", "dither_noise"]
 
 _MODULES = {
     "FilterBank": "svtoolkit.features.fbank",
-    "FilterBankOptions": "svtoolkit.features.fbank",
+    "FilterBankOptions": "svtoolkit.features.kaldi_filters",
     "FrontEnd": "svtoolkit.features.front_end",
     "build_front_end": "svtoolkit.features.front_end",
     "dither_noise": "svtoolkit.features.fbank",

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from svtoolkit.features.fbank import FilterBank, FilterBankOptions
+from svtoolkit.features.fbank import FilterBank
+from svtoolkit.features.kaldi_filters import FilterBankOptions
 from svtoolkit.features.torchaudio_backend import TorchaudioFilterBank
 
 BACKENDS: dict[str, type[FilterBank] | type[TorchaudioFilterBank]] = {

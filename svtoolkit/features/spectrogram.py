@@ -55,8 +55,9 @@ def _as_they_are(energies: Tensor) -> Tensor:
 
 def _nemo_deviation(centred: Tensor) -> Tensor:
     """Over time, of N - 1, and a hundred-thousandth: nemo/collections/asr/parts/preprocessing/features.py."""
+    frames = torch.ones_like(centred[:1, :, :1]).sum(1, keepdim=True)  # a tensor, which a traced graph counts anew
     squares = centred.square().sum(1, keepdim=True)
-    return (squares / max(1, centred.shape[1] - 1)).sqrt() + 1e-5
+    return (squares / (frames - 1).clamp(min=1)).sqrt() + 1e-5
 
 
 def _instance_deviation(centred: Tensor) -> Tensor:
@@ -235,8 +236,14 @@ class Spectrogram(nn.Module):
 
     def forward(self, waveforms: Tensor) -> Tensor:
         """float32 (batch, samples) in [-1, 1], a window or longer -> float32 (batch, frames, bins)."""
-        options, around = self.options, self.options.padding
+        options = self.options
         num_frames = options.num_frames(waveforms.shape[1])
+        frames = self.padded(waveforms).unfold(1, options.window_samples, options.shift_samples)[:, :num_frames]
+        return self.block.scale(map_frames(self._mel_energies, frames))
+
+    def padded(self, waveforms: Tensor) -> Tensor:
+        """The waveforms that windows are cut from: scaled and emphasised, with what stands around them."""
+        options, around = self.options, self.options.padding
         waveforms = functional.pad(waveforms, (0, options.pad_right))
         if options.norm_signal:
             deviation = waveforms.std(1, keepdim=True, correction=0) + self.block.signal_floor
@@ -244,9 +251,7 @@ class Spectrogram(nn.Module):
         if options.preemphasis:
             waveforms = self._emphasise(waveforms)
         mode = "reflect" if self.block.padding == "reflection" else "constant"
-        padded = functional.pad(waveforms, (around, around), mode)
-        frames = padded.unfold(1, options.window_samples, options.shift_samples)[:, :num_frames]
-        return self.block.scale(map_frames(self._mel_energies, frames))
+        return functional.pad(waveforms, (around, around), mode)
 
     def _emphasise(self, waveforms: Tensor) -> Tensor:
         before = waveforms[:, 1:2] if self.block.reflected_preemphasis else torch.zeros_like(waveforms[:, :1])

@@ -8,7 +8,7 @@ from types import ModuleType
 import torch
 from torch import Tensor, nn
 
-from svtoolkit.features.fbank import INT16_FULL_SCALE, FilterBankOptions
+from svtoolkit.features.kaldi_filters import INT16_FULL_SCALE, FilterBankOptions
 
 
 class TorchaudioFilterBank(nn.Module):

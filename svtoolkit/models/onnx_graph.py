@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-
 from svtoolkit.errors import UserError
 
 if TYPE_CHECKING:
@@ -37,6 +35,9 @@ INSIDE: dict[str, dict[int, str]] = {
     "tensor": {},
 }
 """Message -> its fields that may hold tensors."""
+
+METADATA = 14
+"""Field of a model that holds a pair of texts."""
 
 EXTERNAL_DATA, DATA_LOCATION = 13, 14
 """Fields of a tensor that say where its content is; location 0: here."""
@@ -113,6 +114,40 @@ def check_graph(content: bytes) -> None:
         raise ValueError("it holds no graph, so it is no ONNX file")
 
 
+def metadata_of(content: bytes) -> dict[str, str]:
+    """The metadata of a file, text by name, without a session.
+
+    Raises:
+        ValueError: the file is cut off, or no ONNX file.
+    """
+    view, found = memoryview(content), {}
+    for field, start, end in _fields(view, 0, len(content)):
+        if field == METADATA:
+            pair = {key: bytes(view[begin:stop]) for key, begin, stop in _fields(view, start, end)}
+            try:
+                found[pair.get(1, b"").decode()] = pair.get(2, b"").decode()
+            except UnicodeDecodeError as error:
+                raise ValueError("its metadata are no text") from error
+    return found
+
+
+def _fields(view: memoryview, position: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Of a message the fields that have a length: number, begin, end."""
+    while position < end:
+        key, position = _varint(view, position, end)
+        if key & 7 == VARINT:
+            _, position = _varint(view, position, end)
+            continue
+        size = {EIGHT_BYTES: 8, FOUR_BYTES: 4}.get(key & 7)
+        if key & 7 == LENGTH:
+            size, position = _varint(view, position, end)
+        if size is None or position + size > end:
+            raise ValueError("it is cut off, or no ONNX file")
+        if key & 7 == LENGTH:
+            yield key >> 3, position, position + size
+        position += size
+
+
 def _varint(view: memoryview, position: int, end: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
@@ -127,14 +162,14 @@ def _varint(view: memoryview, position: int, end: int) -> tuple[int, int]:
 
 
 def open_session(
-    content: bytes, *, device: torch.device | None = None, threads: int = 1, bounded: bool = False
+    content: bytes, *, device: str | None = None, threads: int = 1, bounded: bool = False
 ) -> InferenceSession:
     """A session for a graph that is checked.
 
     Args:
         content: of the file.
-        device: where it runs, with onnxruntime's kernels for CUDA where there are some, otherwise on the CPU; None:
-            only to look at its inputs and outputs, so that it is not made fast.
+        device: cpu, cuda or cuda:1, where it runs, with onnxruntime's kernels for CUDA where there are some, otherwise
+            on the CPU; None: only to look at its inputs and outputs, so that it is not made fast.
         threads: of the CPU.
         bounded: it takes no more memory than ``PROBE_BYTES``, together with all others that are.
 
@@ -158,12 +193,9 @@ def open_session(
     if device is None:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     providers: list[str | tuple[str, dict[str, int]]] = ["CPUExecutionProvider"]
-    if (
-        device is not None
-        and device.type == "cuda"
-        and "CUDAExecutionProvider" in onnxruntime.get_available_providers()
-    ):
-        providers.insert(0, ("CUDAExecutionProvider", {"device_id": device.index or 0}))
+    kind, _, index = (device or "cpu").partition(":")
+    if kind == "cuda" and "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+        providers.insert(0, ("CUDAExecutionProvider", {"device_id": int(index or 0)}))
     try:
         if bounded:
             _register_bounded_arena()

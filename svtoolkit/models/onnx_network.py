@@ -61,7 +61,7 @@ class OnnxNetwork(SpeakerNetwork):
         if self._opened is None or self._opened_for != wanted:
             content = self.graph.cpu().numpy().tobytes()
             try:
-                session = open_session(content, device=wanted[0], threads=wanted[1])
+                session = open_session(content, device=str(wanted[0]), threads=wanted[1])
                 self._opened = session, input_of(session, bins_first=self.bins_first)
             except ValueError as error:
                 raise UserError(

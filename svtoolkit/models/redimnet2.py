@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -27,7 +28,11 @@ class TimeUpsampling(nn.Module):
         self.factor = factor
 
     def forward(self, x: Tensor) -> Tensor:
-        return x.repeat_interleave(self.factor, dim=-1) if self.factor > 1 else x
+        if self.factor == 1:
+            return x
+        if torch.jit.is_tracing():  # a traced repeat_interleave would keep the number of frames
+            return x.unsqueeze(3).expand(-1, -1, -1, self.factor).reshape(x.shape[0], x.shape[1], -1)
+        return x.repeat_interleave(self.factor, dim=-1)
 
 
 class MapHead(nn.Module):

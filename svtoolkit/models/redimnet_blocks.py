@@ -15,12 +15,12 @@ from svtoolkit.reversible.residual import residual_backward
 
 def to_rows(x: Tensor) -> Tensor:
     """(batch, channels, bins, frames) -> (batch, bins * channels, frames)."""
-    return x.transpose(1, 2).flatten(1, 2)
+    return x.transpose(1, 2).reshape(x.shape[0], -1, x.shape[3])
 
 
 def to_map(rows: Tensor, channels: int) -> Tensor:
     """(batch, bins * channels, frames) -> (batch, channels, bins, frames)."""
-    return rows.unflatten(1, (-1, channels)).transpose(1, 2)
+    return rows.reshape(rows.shape[0], -1, channels, rows.shape[2]).transpose(1, 2)
 
 
 def groups_of(channels: int, group_width: int) -> int:
@@ -78,8 +78,9 @@ class ChannelNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        last = x.movedim(1, -1)
-        return F.layer_norm(last, self.weight.shape, self.weight, self.bias, self.eps).movedim(-1, 1)
+        end = x.ndim - 1  # counted from the front: a traced graph keeps no -1
+        last = x.movedim(1, end)
+        return F.layer_norm(last, self.weight.shape, self.weight, self.bias, self.eps).movedim(end, 1)
 
 
 class ConvNextBlock(nn.Module):

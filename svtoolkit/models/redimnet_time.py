@@ -31,10 +31,10 @@ class TimeAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         query, key, value = (
-            projection(x).unflatten(-1, (HEADS, -1)).transpose(1, 2)
+            projection(x).reshape(*x.shape[:2], HEADS, -1).transpose(1, 2)
             for projection in (self.q_proj, self.k_proj, self.v_proj)
         )
-        return self.out_proj(F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2))
+        return self.out_proj(F.scaled_dot_product_attention(query, key, value).transpose(1, 2).reshape(x.shape))
 
 
 class FeedForward(nn.Module):

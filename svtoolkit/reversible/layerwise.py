@@ -53,7 +53,8 @@ class LayerwiseFunction(nn.Sequential):
         """(batch, channels, bins, frames) -> the same, of the type of x, under autocast too: what a convolution in half
         precision gives is normalised and inverted in float32. Without gradient, coupled convolutions work in place.
         """
-        in_place = not torch.is_grad_enabled() and self._is_plain()
+        # A graph that is traced for export has no views to write through.
+        in_place = not torch.is_grad_enabled() and not torch.jit.is_tracing() and self._is_plain()
         value = x
         for layer in self:
             if in_place and isinstance(layer, CoupledConvolution):

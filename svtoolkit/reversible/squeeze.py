@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -15,7 +16,7 @@ def squeeze(x: Tensor) -> Tensor:
     of zeros at the end, as the padding of a convolution would.
     """
     odd_bins, odd_frames = x.shape[2] % FACTOR, x.shape[3] % FACTOR
-    if odd_bins or odd_frames:
+    if odd_bins or odd_frames or torch.jit.is_tracing():  # the graph that is traced has to do for any number
         x = F.pad(x, (0, odd_frames, 0, odd_bins))
     return F.pixel_unshuffle(x, FACTOR)
 

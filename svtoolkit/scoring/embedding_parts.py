@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from svtoolkit.data.feature_archive import archive_of
 from svtoolkit.data.kaldi_dir import Utterance
 from svtoolkit.errors import UserError
 from svtoolkit.scoring.extracted import Embedded
-from svtoolkit.scoring.extraction import EmbeddingExtractor
 from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.file_lock import delete_lock
 from svtoolkit.system.output_folder import explain_full_disk, hold_alone
@@ -35,6 +34,22 @@ SECONDS = 30.0
 """Of work that a kill may cost."""
 VECTORS, JOURNAL, MADE_OF, LOCK = "vectors.f32", "journal.jsonl", "made_of.json", "lock"
 NOT_THERE = -1
+
+
+class Extractor(Protocol):
+    """What embeds: ``EmbeddingExtractor``, or ``RuntimeExtractor`` of exported files.
+
+    Attributes:
+        stored: utterances are listed by their features.
+        batch_seconds: audio that utterances go together by.
+        limit: audio that is taken at once.
+    """
+
+    stored: bool
+    batch_seconds: float
+    limit: float
+
+    def embed(self, utterances: Sequence[Utterance], is_done: Callable[[int], bool]) -> Iterator[Embedded]: ...
 
 
 @dataclass
@@ -67,9 +82,7 @@ class EmbeddingParts:
         """Positions of the utterances that are embedded, in order."""
         return np.flatnonzero(self.place != NOT_THERE)
 
-    def extract(
-        self, extractor: EmbeddingExtractor, utterances: Sequence[Utterance], progress: Callable[[int], object]
-    ) -> None:
+    def extract(self, extractor: Extractor, utterances: Sequence[Utterance], progress: Callable[[int], object]) -> None:
         """Embed what is missing.
 
         Args:
@@ -85,7 +98,7 @@ class EmbeddingParts:
             progress(int(done.sum()))
         extractor.batch_seconds = self.planned_seconds
         for seconds in (self.planned_seconds, self.batch_seconds):
-            extractor.forward.seconds = min(extractor.forward.seconds, seconds or self.planned_seconds)
+            extractor.limit = min(extractor.limit, seconds or self.planned_seconds)
         pending: list[Embedded] = []
         begin = time.time()
         try:
@@ -93,11 +106,11 @@ class EmbeddingParts:
                 pending.append(batch)
                 self.failures |= batch.failures
                 if time.time() - begin >= SECONDS:
-                    begin = self._append(pending, begin, extractor.forward.seconds)
+                    begin = self._append(pending, begin, extractor.limit)
                 if batch.finished:
                     progress(batch.finished)
         finally:
-            self._append(pending, begin, extractor.forward.seconds)
+            self._append(pending, begin, extractor.limit)
 
     def vectors(self) -> Iterator[np.ndarray]:
         """The embeddings, float32, in the order of the utterances."""

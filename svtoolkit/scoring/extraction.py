@@ -75,6 +75,15 @@ class EmbeddingExtractor:
         self.front_end.to(self.device)
         self.forward = BoundedForward(self.network, self.front_end, self.device, self.precision, self.batch_seconds)
 
+    @property
+    def limit(self) -> float:
+        """Seconds of audio that go through the network at once; lowered for good where memory runs out."""
+        return self.forward.seconds
+
+    @limit.setter
+    def limit(self, seconds: float) -> None:
+        self.forward.seconds = seconds
+
     def fit_into(self, budget: float, memory: PassMemory) -> None:
         """Lower ``batch_seconds`` to what is predicted to fit, and refuse recordings that are not.
 

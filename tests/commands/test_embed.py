@@ -269,3 +269,33 @@ def test_the_files_do_not_depend_on_the_batches_but_for_rounding(tmp_path, model
         assert re.sub(r"/[bc]\.ark", "/a.ark", text) == one[1]
         for name in one[0]:
             np.testing.assert_allclose(vectors[name], one[0][name], rtol=1e-4, atol=1e-6)
+
+
+# ---- exported files ----
+
+
+def test_an_exported_file_gives_the_embeddings_of_its_model(tmp_path, eval_data):
+    from exported_material import cosine_of, write_exported
+
+    path = write_exported(tmp_path)
+    for name, words in (("torch", [str(tmp_path / "model")]), ("onnx", [str(path), "num_workers=2"])):
+        model, *more = words
+        out = str(tmp_path / name)
+        assert main(["embed", f"model={model}", f"data={eval_data}", f"out={out}", "threads=1", *more]) == 0
+    found, expected = (kaldiio.load_scp(str(tmp_path / f"{name}.scp")) for name in ("onnx", "torch"))
+    assert len(found) == len(expected) == 16
+    for utterance, vector in expected.items():
+        assert cosine_of(found[utterance], vector) > 0.99999
+
+
+def test_settings_of_exported_files_and_of_others(tmp_path, model, eval_data, capsys):
+    from exported_material import write_exported
+
+    path = write_exported(tmp_path)
+    words = ["embed", f"data={eval_data}", f"out={tmp_path / 'out'}"]
+    assert main([*words, f"model={path}", "precision=bf16"]) == 1
+    assert "precision is 'bf16', but" in capsys.readouterr().err
+    assert main([*words, f"model={path}", "runtime=tensorrt"]) == 1
+    assert "runtime is 'tensorrt', expected onnx, openvino or auto" in capsys.readouterr().err
+    assert main([*words, f"model={model}", "runtime=onnx"]) == 1
+    assert "is no file of `svt export`" in capsys.readouterr().err

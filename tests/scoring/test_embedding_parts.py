@@ -32,7 +32,7 @@ def extractor() -> Any:
             rows = [row for row in range(end - BATCH, end) if row % 100]
             yield Embedded(rows, [vector(row) for row in rows], {end - BATCH: "no"}, 1.0)
 
-    return SimpleNamespace(stored=False, batch_seconds=9.0, forward=SimpleNamespace(seconds=9.0), embed=embed)
+    return SimpleNamespace(stored=False, batch_seconds=9.0, limit=9.0, embed=embed)
 
 
 def test_memory_does_not_grow_with_the_embeddings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

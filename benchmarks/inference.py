@@ -1,0 +1,179 @@
+"""Time of one embedding on a CPU: the same weights by torch and by the runtimes of exported files.
+
+    python -m benchmarks.inference --output benchmarks/results/inference.json
+
+Features of 4 s, batch 1, of 1 and of 2 threads. The rows of a number of threads take turns, so that other work on the
+machine weighs on all of them alike; ``times`` is torch's median divided by that of the row. The weights are random; the
+8-bit file is calibrated on noise, which is of no matter for its speed. ``start`` is a process of `svt verify` on two
+recordings, its imports, its file and both embeddings included, by the clock and by the processor.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soundfile
+import torch
+
+from benchmarks.machine import load_average, open_command, write_record
+from svtoolkit.checkpoints.released import ModelDescription, write_released
+from svtoolkit.deploy.export import describe_export
+from svtoolkit.deploy.graph import export_graph
+from svtoolkit.deploy.metadata import with_metadata
+from svtoolkit.deploy.precision import quantise, store_in_16_bits
+from svtoolkit.deploy.recordings import made_recordings
+from svtoolkit.models import build_model
+from svtoolkit.models.front_ends import features_config
+from svtoolkit.runtime.engines import ENGINES, open_engine
+from svtoolkit.runtime.filter_bank import NumpyFilterBank
+from svtoolkit.scoring.speaker_model import SpeakerModel
+
+PACKAGES = ("torch", "onnxruntime", "openvino")
+FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
+RATE, SECONDS = 16000, 4.0
+STARTS = 5
+NAMES = {"onnx": "onnxruntime", "openvino": "OpenVINO"}
+
+
+def processor_flags() -> list[str]:
+    """Of ``FLAGS`` those that the processor has; empty where the system does not say."""
+    info = Path("/proc/cpuinfo")
+    found = info.read_text().split() if info.is_file() else []
+    return [flag for flag in FLAGS if flag in found]
+
+
+def write_model(folder: Path, network: str) -> SpeakerModel:
+    """Of random weights, whose batch norms have seen noise."""
+    torch.manual_seed(0)
+    description = ModelDescription({"name": network, "num_bins": 80, "embedding_dim": 256}, features_config({}))
+    built = build_model(**description.model).train()
+    with torch.no_grad():
+        built(torch.randn(4, 200, 80))
+    write_released(folder, built.eval().state_dict(), description)
+    return SpeakerModel.load(folder, device="cpu")
+
+
+def export_files(model: SpeakerModel) -> dict[str, bytes]:
+    """Precision -> content."""
+    whole = export_graph(model.extractor.network, model.extractor.front_end, waveform=False)
+    bank = NumpyFilterBank(model.description.features)
+    made = [bank(each.samples)[np.newaxis] for each in made_recordings(RATE)]
+    files = {"fp32": whole, "bf16": store_in_16_bits(whole, "bf16"), "int8": quantise(whole, "feats", made)}
+    return {
+        precision: with_metadata(
+            content, describe_export(model, waveform=False, precision=precision, weights_sha256=None)
+        )
+        for precision, content in files.items()
+    }
+
+
+def median_times(runs: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Seconds of each, which take turns."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(repeats + 1):
+        for name, run in runs.items():
+            begin = time.perf_counter()
+            run()
+            if turn:  # the first one warms up
+                times[name].append(time.perf_counter() - begin)
+    return {name: float(np.median(each)) for name, each in times.items()}
+
+
+def measure(model: SpeakerModel, files: dict[str, bytes], threads: int, repeats: int) -> list[dict[str, Any]]:
+    """A row for torch and for each runtime and precision."""
+    torch.set_num_threads(threads)
+    frames = NumpyFilterBank(model.description.features)(
+        np.random.default_rng(0).standard_normal(round(SECONDS * RATE)).astype(np.float32) * 0.1
+    )[np.newaxis]
+    network, given = model.extractor.network, torch.from_numpy(frames - frames.mean(1, keepdims=True))
+
+    @torch.inference_mode()
+    def by_torch() -> np.ndarray:
+        return network(given).numpy()
+
+    runs: dict[str, Callable[[], object]] = {"torch fp32": by_torch}
+    rows = {"torch fp32": {"runtime": "torch", "precision": "fp32"}}
+    cosines = {"torch fp32": 1.0}
+    expected = by_torch()[0]
+    for runtime in ENGINES:
+        for precision, content in files.items():
+            engine = open_engine(runtime, content, threads)
+            name = f"{NAMES[runtime]} {precision}"
+            runs[name] = lambda engine=engine: engine.run("feats", frames)  # type: ignore[misc]
+            rows[name] = {"runtime": NAMES[runtime], "precision": precision}
+            found = engine.run("feats", frames)[0]
+            cosines[name] = float(found @ expected / np.linalg.norm(found) / np.linalg.norm(expected))
+    medians = median_times(runs, repeats)
+    return [
+        {
+            **rows[name], "threads": threads, "milliseconds": round(1000 * seconds, 1),
+            "times": round(medians["torch fp32"] / seconds, 2), "cosine": round(cosines[name], 6),
+        }
+        for name, seconds in medians.items()
+    ]  # fmt: skip
+
+
+def measure_start(folder: Path, files: dict[str, bytes]) -> list[dict[str, Any]]:
+    """`svt verify` of two recordings of 4 s, the best of ``STARTS`` processes each."""
+    audio = []
+    for each in (made_recordings(RATE)[4], made_recordings(RATE)[5]):
+        audio.append(str(folder / f"{each.name}.wav"))
+        soundfile.write(audio[-1], each.samples[: round(SECONDS * RATE)], RATE)
+    rows = []
+    for precision in ("fp32", "int8"):
+        path = folder / f"{precision}.onnx"
+        path.write_bytes(files[precision])
+        walls, processors = [], []
+        for _ in range(STARTS):
+            before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+            subprocess.run(
+                [sys.executable, "-m", "svtoolkit", "verify", str(path), *audio, "threshold=0"],
+                check=False, capture_output=True,
+            )  # fmt: skip
+            walls.append(time.perf_counter() - begin)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            processors.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        rows.append(
+            {"precision": precision, "seconds": round(min(walls), 2), "processor_seconds": round(min(processors), 2)}
+        )
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    words, parser = open_command(__doc__, arguments)
+    parser.add_argument("--network", default="resnet34")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--repeats", type=int, default=15, help="turns")
+    options = parser.parse_args(words)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with tempfile.TemporaryDirectory() as folder:
+        model = write_model(Path(folder) / "model", options.network)
+        files = export_files(model)
+        load = load_average()
+        rows = []
+        for threads in options.threads:
+            rows += measure(model, files, threads, options.repeats)
+            for row in rows[-1 - len(ENGINES) * len(files) :]:
+                print(row, flush=True)
+        start = measure_start(Path(folder), files)
+        print(start)
+    write_record(
+        options.output, "inference", words, PACKAGES, flags=processor_flags(), network=options.network,
+        seconds=SECONDS, load=[load, load_average()],
+        megabytes={precision: round(len(content) / 1e6, 2) for precision, content in files.items()},
+        rows=rows, start=start,
+    )  # fmt: skip
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

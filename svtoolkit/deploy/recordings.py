@@ -1,0 +1,79 @@
+"""Recordings that an export is calibrated and compared on: the user's, or a few that are made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from svtoolkit.audio.files import read_audio
+from svtoolkit.audio.formats import is_audio
+from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
+from svtoolkit.errors import UserError
+
+MADE_SECONDS = (0.9, 1.6, 2.3, 3.1, 4.0, 5.2)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Samples in [-1, 1] at the model's rate, (samples,) float32, and what they are called."""
+
+    name: str
+    samples: np.ndarray
+
+
+def read_recordings(
+    path: str, *, sample_rate: int, most: int | None = None, root: str | None = None, resample: bool = False
+) -> list[Recording]:
+    """Those of a data directory or its wav.scp, of a folder of audio files, or one file.
+
+    Args:
+        most: so many, evenly over the list; None: all.
+        root: folder that relative paths of wav.scp are taken from.
+        resample: convert audio of another rate instead of refusing it.
+
+    Raises:
+        UserError: nothing there, or audio that cannot be read.
+    """
+    utterances = _listed(Path(path), root)
+    if not utterances:
+        raise UserError(f"{path}: holds no audio; expected a data directory, its wav.scp, or a folder of audio files")
+    if most is not None and len(utterances) > most:
+        utterances = [utterances[place] for place in np.linspace(0, len(utterances) - 1, most).round().astype(int)]
+    return [
+        Recording(
+            each.utterance_id,
+            read_audio(
+                each.path,
+                sample_rate=sample_rate,
+                start=each.offset,
+                duration=None if each.whole_file else each.duration,
+                resample=resample,
+            ),
+        )
+        for each in utterances
+    ]
+
+
+def _listed(path: Path, root: str | None) -> Sequence[Utterance]:
+    folder = path.parent if path.name == "wav.scp" else path
+    if (folder / "wav.scp").is_file():
+        return KaldiDir.read(folder, root, "files").utterances()
+    files = sorted(file for file in path.rglob("*") if is_audio(file)) if path.is_dir() else [path]
+    return [Utterance(str(file), "", file) for file in files]
+
+
+def made_recordings(sample_rate: int) -> list[Recording]:
+    """Harmonics of a pitch in noise, louder and softer as syllables are; always the same."""
+    made = []
+    for number, seconds in enumerate(MADE_SECONDS):
+        rng = np.random.default_rng(number)
+        times = np.arange(round(seconds * sample_rate)) / sample_rate
+        phase = 2 * np.pi * np.cumsum((90 + 31 * number) * (1 + 0.1 * np.sin(2 * np.pi * 1.3 * times))) / sample_rate
+        tone = sum(np.sin(k * phase + rng.uniform(0, 6)) / k for k in range(1, 12))
+        tone = tone * (0.55 + 0.45 * np.sin(2 * np.pi * 3.5 * times - 1.5))
+        samples = 0.08 * tone + 0.004 * rng.standard_normal(len(times))
+        made.append(Recording(f"made-{number}", np.clip(samples, -1, 1).astype(np.float32)))
+    return made

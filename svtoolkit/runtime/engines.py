@@ -1,0 +1,140 @@
+"""What runs a graph: onnxruntime or OpenVINO, by one call; and which of them is the faster here."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from svtoolkit.checkpoints.exported import EMBEDDING
+from svtoolkit.errors import UserError
+from svtoolkit.models.onnx_graph import check_graph, open_session, reason_of
+
+AUTO = "auto"
+TRIAL_SECONDS = 5.0
+"""That each runtime may take of the self-test."""
+
+
+class Engine(Protocol):
+    """A graph that is loaded."""
+
+    def run(self, name: str, values: np.ndarray) -> np.ndarray:
+        """The embeddings, (batch, embedding_dim) float32, of the one input.
+
+        Raises:
+            ValueError: the runtime refuses it; says why.
+        """
+
+
+class OnnxRuntime:
+    """By onnxruntime, on the CPU.
+
+    Args:
+        content: of the file.
+        threads: of the CPU.
+
+    Raises:
+        ValueError: damage, or operators that onnxruntime does not have.
+        UserError: onnxruntime is missing.
+    """
+
+    def __init__(self, content: bytes, threads: int) -> None:
+        self._session = open_session(content, device="cpu", threads=threads)
+
+    def run(self, name: str, values: np.ndarray) -> np.ndarray:
+        try:
+            return np.array(self._session.run([EMBEDDING], {name: values})[0], dtype=np.float32)
+        except Exception as error:  # its own kinds have no base but this
+            raise ValueError(reason_of(error)) from error
+
+
+class OpenVino:
+    """By OpenVINO, on the CPU and in float32 where the graph says nothing else; arguments and errors as above."""
+
+    def __init__(self, content: bytes, threads: int) -> None:
+        check_graph(content)
+        try:
+            import openvino
+        except ImportError as error:
+            raise UserError(
+                f"OpenVINO cannot be imported ({error}); `pip install openvino`, or take another runtime"
+            ) from error
+        core = openvino.Core()
+        settings = {
+            "INFERENCE_NUM_THREADS": threads,
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_PRECISION_HINT": "f32",  # otherwise it computes in bfloat16 where the processor has it
+        }
+        try:
+            self._request = core.compile_model(core.read_model(content), "CPU", settings).create_infer_request()
+        except Exception as error:  # its own kinds have no base but this
+            raise ValueError(f"OpenVINO {openvino.__version__} cannot load it ({reason_of(error)})") from error
+
+    def run(self, name: str, values: np.ndarray) -> np.ndarray:
+        try:
+            found = self._request.infer({name: values})
+        except Exception as error:  # as above
+            raise ValueError(reason_of(error)) from error
+        return np.array(next(iter(found.values())), dtype=np.float32)
+
+
+ENGINES: dict[str, tuple[str, Callable[[bytes, int], Engine]]] = {
+    "onnx": ("onnxruntime", OnnxRuntime),
+    "openvino": ("openvino", OpenVino),
+}
+"""Word of ``runtime=`` -> the package, and what loads a file."""
+
+
+def installed() -> list[str]:
+    """Of ``ENGINES`` those whose package is there."""
+    return [name for name, (package, _) in ENGINES.items() if importlib.util.find_spec(package) is not None]
+
+
+def open_engine(name: str, content: bytes, threads: int) -> Engine:
+    """Load a graph.
+
+    Raises:
+        ValueError, UserError: as the engines; a name that is not known.
+    """
+    if name not in ENGINES:
+        raise UserError(f"runtime is {name!r:.80}, expected {', '.join(ENGINES)} or {AUTO}")
+    return ENGINES[name][1](content, threads)
+
+
+def fastest(content: bytes, threads: int, name: str, example: np.ndarray) -> tuple[str, dict[str, float]]:
+    """Time the runtimes that are installed on an example, ``TRIAL_SECONDS`` each at most.
+
+    Returns:
+        the name of the fastest, and the seconds that a run took with each that could.
+
+    Raises:
+        UserError: none of them can.
+    """
+    seconds: dict[str, float] = {}
+    reasons: list[str] = []
+    for candidate in installed():
+        try:
+            engine = open_engine(candidate, content, threads)
+            seconds[candidate] = _seconds_of(lambda engine=engine: engine.run(name, example))  # type: ignore[misc]
+        except ValueError as error:
+            reasons.append(f"{candidate}: {error}")
+    if not seconds:
+        raise UserError(f"no runtime can run it ({'; '.join(reasons) or 'none is installed'}); export the model again")
+    return min(seconds, key=seconds.__getitem__), seconds
+
+
+def _seconds_of(run: Callable[[], object]) -> float:
+    """The least of several runs, after one that warms up."""
+    run()
+    begin = time.perf_counter()
+    times: list[float] = []
+    while len(times) < 3 or (len(times) < 20 and time.perf_counter() - begin < TRIAL_SECONDS):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+        if time.perf_counter() - begin >= TRIAL_SECONDS:
+            break
+    return min(times)
