@@ -64,6 +64,8 @@ END_TO_END = {
     "recipes/test_own_data.py": 7,
     "reporting/test_foreign_results.py": 7,
     "planning/test_memory_layout.py": 6,
+    "serving/test_openapi.py": 4,
+    "serving/test_serve_process.py": 7,
     "serving/test_page_in_browser.py": 6,
     "checkpoints/test_wespeaker.py": 6,
     "crops/test_sharded_data.py": 6,

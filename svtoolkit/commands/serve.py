@@ -44,6 +44,7 @@ def run(config: ServeConfig, _command_line: str) -> int:
         config.resample,
     )
     service = Service(model, config.model, SpeakerStore(config.store), limits)
+    listener.listen(128)  # from here on nobody is turned away while the server starts
     shown = f"[{config.host}]" if ":" in config.host else config.host
     log.info(
         "http://%s:%d serves %s with %s%s", shown, listener.getsockname()[1], config.model, config.store,
