@@ -18,8 +18,8 @@ import pytest
 from paths import ROOT
 
 PACKAGES = (
-    "commands composition training reporting deploy planning distributed runtime scoring checkpoints crops corpora "
-    "losses optim models memory augmentation data runs audio loggers config system reversible features"
+    "commands composition training reporting deploy serving planning distributed runtime enrolment scoring checkpoints "
+    "crops corpora losses optim models memory augmentation data runs audio loggers config system reversible features"
 )
 MODULES = "cli device registry errors"
 
@@ -211,7 +211,7 @@ def test_a_room_is_drawn_with_the_first_sentence_of_its_docstring(rooms):
         "    cli",
         "    commands",
         "    composition",
-        "    training | reporting | deploy",
+        "    training | reporting | serving | deploy",
     ]
     assert table.splitlines()[2:4] == [
         "| `cli.py` | The file cli. |",

@@ -32,7 +32,10 @@ def run(config: VerifyConfig, _command_line: str) -> int:
     """Print score and decision; nothing is written."""
     _check(config)
     pairs = None if config.pairs is None else list(read_pairs(config.pairs))
-    comparing = Comparing(_load(config), config)
+    model = _load(config)
+    if config.name is not None:
+        return _known_speaker(model, config)
+    comparing = Comparing(model, config)
     if pairs is None:
         return _one_pair(comparing, config)
     failures = 0
@@ -116,6 +119,14 @@ def read_pairs(path: str) -> Iterator[tuple[str, str]]:
 def _check(config: VerifyConfig) -> None:
     if config.format not in FORMATS:
         raise UserError(f"format is {config.format!r}, expected text or json")
+    if (config.name is None) != (config.store is None):
+        raise UserError("svt verify: a speaker of a store needs both, name=... and store=...; give both, or enrol=...")
+    if config.name is not None and (config.enrol or config.pairs):
+        raise UserError("svt verify: found name=... beside enrol=... or pairs=...; leave out one of them")
+    if config.name is not None:
+        if not config.test:
+            raise UserError("svt verify: required and not given: test; add test=...")
+        return
     missing = [key for key, value in (("enrol", config.enrol), ("test", config.test)) if not value]
     if config.pairs is None and missing:
         added = " ".join(f"{key}=..." for key in missing)
@@ -126,12 +137,38 @@ def _check(config: VerifyConfig) -> None:
 
 def _one_pair(comparing: Comparing, config: VerifyConfig) -> int:
     assert config.test is not None
-    result = comparing.compare(config.enrol, config.test)
-    if config.format == "json":
-        print(_as_json(config.enrol, config.test, result))
+    return _said(config.enrol, config.test, comparing.compare(config.enrol, config.test), config.format)
+
+
+def _known_speaker(model: SpeakerModel | RuntimeModel, config: VerifyConfig) -> int:
+    """Decide against a speaker of a store."""
+    from svtoolkit.enrolment.model_identity import identify_model
+    from svtoolkit.enrolment.store import SpeakerStore
+    from svtoolkit.scoring.speaker_model import SpeakerModel
+
+    if not isinstance(model, SpeakerModel):
+        raise UserError(
+            f"store={config.store} is compared with the model that its speakers were enrolled with, and {config.model} "
+            "is an exported file; give the model that it was exported from"
+        )
+    assert config.name is not None
+    assert config.store is not None
+    assert config.test is not None
+    store = SpeakerStore(config.store)
+    known = store.check_model(identify_model(model, config.model))
+    enrolled = store.embeddings(config.name)
+    test = model.embed(config.test, min_voice=config.min_voice)
+    threshold = known.threshold if config.threshold is None else config.threshold
+    return _said([config.name], config.test, model.decide(enrolled, test, threshold=threshold), config.format)
+
+
+def _said(enrol: Sequence[str], test: str, result: Verification | str, form: str) -> int:
+    """Print the decision on one pair; returns the exit status."""
+    if form == "json":
+        print(_as_json(enrol, test, result))
     if isinstance(result, str):
         raise UserError(result)
-    if config.format == "text":
+    if form == "text":
         print("\n".join(_as_text(result)))
     if result.same_speaker is None:
         return NO_DECISION

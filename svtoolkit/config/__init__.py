@@ -60,12 +60,17 @@ from svtoolkit.config.networks import (
 from svtoolkit.config.scoring import (
     CalibrateConfig,
     EmbedConfig,
+    EnrolConfig,
+    EnrolledConfig,
     EvaluateConfig,
+    ForgetConfig,
+    IdentifyConfig,
     ReportConfig,
     ScoreConfig,
     SearchConfig,
     VerifyConfig,
 )
+from svtoolkit.config.serving import ServeConfig
 from svtoolkit.config.setting import REQUIRED, setting
 from svtoolkit.config.training import (
     AdamW8bitConfig,

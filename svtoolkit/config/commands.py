@@ -21,12 +21,17 @@ from svtoolkit.config.scoring import (
     FRONT_END,
     CalibrateConfig,
     EmbedConfig,
+    EnrolConfig,
+    EnrolledConfig,
     EvaluateConfig,
+    ForgetConfig,
+    IdentifyConfig,
     ReportConfig,
     ScoreConfig,
     SearchConfig,
     VerifyConfig,
 )
+from svtoolkit.config.serving import ServeConfig
 from svtoolkit.config.setting import REQUIRED, setting
 from svtoolkit.config.training import OptimConfig, SGDConfig, TrainConfig
 
@@ -286,6 +291,23 @@ COMMANDS: dict[str, Command] = {
     "models": Command(ModelsConfig, "the networks: layers, parameters, MACs, memory", ("names",), "revnet* resnet34"),
     "verify": Command(
         VerifyConfig, "do two recordings share a speaker?", ("model", "enrol", "test"), "exp/r34/model a.wav b.wav"
+    ),
+    "enrol": Command(
+        EnrolConfig,
+        "add a speaker to a store of known speakers",
+        ("name", "wavs"),
+        "anna monday.wav tuesday.wav store=speakers.db model=exp/r34/model",
+    ),
+    "identify": Command(
+        IdentifyConfig, "who of a store is heard?", ("wav",), "test.wav store=speakers.db model=exp/r34/model"
+    ),
+    "enrolled": Command(EnrolledConfig, "list the speakers of a store", ("store",), "speakers.db"),
+    "forget": Command(ForgetConfig, "delete a speaker from a store", ("name",), "anna store=speakers.db"),
+    "serve": Command(
+        ServeConfig,
+        "enrol, verify and identify over HTTP, with a page that records",
+        ("model",),
+        "exp/r34/model store=speakers.db keys=keys.txt",
     ),
     "calibrate": Command(
         CalibrateConfig,

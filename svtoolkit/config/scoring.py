@@ -149,6 +149,8 @@ class VerifyConfig:
     model: str = setting(REQUIRED, "released model, or hf://org/name")
     enrol: list[str] = setting([], "audio file of a known speaker; of several the embeddings are averaged")
     test: str | None = setting(None, "audio file to compare with")
+    name: str | None = setting(None, "speaker of a store, in place of enrol")
+    store: str | None = setting(None, "file of known speakers, as svt enrol makes it; with name")
     pairs: str | None = setting(None, "file of lines `enrol test`, in place of both; exit status 0: all were compared")
     front_end: str | None = setting(None, FRONT_END)
     device: str = setting("auto", "auto (cuda where there is one), cpu, cuda or mps (a Mac's GPU)")
@@ -157,6 +159,63 @@ class VerifyConfig:
     format: str = setting("text", "text or json (one record a line), on standard output")
     channel: int | None = setting(None, CHANNEL)
     resample: bool = setting(False, RESAMPLE)
+
+
+STORE = "file of known speakers, as svt enrol makes it"
+MIN_VOICE = "seconds of voice that every file must have; 0: not checked"
+DEVICE = "auto (cuda where there is one), cpu, cuda or mps (a Mac's GPU)"
+
+
+@dataclass
+class EnrolConfig:
+    """`svt enrol`: a speaker's recordings, as embeddings, into a store that svt identify, verify and serve read."""
+
+    name: str = setting(REQUIRED, "of the speaker; one that is known gets further recordings")
+    wavs: list[str] = setting(REQUIRED, "audio files of the speaker")
+    store: str = setting(REQUIRED, "file of the store, made where it is missing")
+    model: str = setting(REQUIRED, "released model, or hf://org/name; a store holds embeddings of one model")
+    replace: bool = setting(False, "delete the speaker's former recordings")
+    threshold: float | None = setting(
+        None, "decision threshold on the cosine that the store gets; null: the store's, or that of the model"
+    )
+    min_voice: float = setting(0.3, MIN_VOICE)
+    front_end: str | None = setting(None, FRONT_END)
+    device: str = setting("auto", DEVICE)
+    channel: int | None = setting(None, CHANNEL)
+    resample: bool = setting(False, RESAMPLE)
+
+
+@dataclass
+class IdentifyConfig:
+    """`svt identify`: who of a store is heard; exit status 0 somebody known, 2 nobody, 3 no threshold, 1 error."""
+
+    wav: str = setting(REQUIRED, "audio file")
+    store: str = setting(REQUIRED, STORE)
+    model: str = setting(REQUIRED, "released model of the store, or hf://org/name")
+    n: int = setting(5, "speakers that are listed at most, the closest first")
+    threshold: float | None = setting(None, "decision threshold on the cosine; null: that of the store")
+    min_voice: float = setting(0.3, MIN_VOICE)
+    format: str = setting("text", "text or json, on standard output")
+    front_end: str | None = setting(None, FRONT_END)
+    device: str = setting("auto", DEVICE)
+    channel: int | None = setting(None, CHANNEL)
+    resample: bool = setting(False, RESAMPLE)
+
+
+@dataclass
+class EnrolledConfig:
+    """`svt enrolled`: the speakers of a store."""
+
+    store: str = setting(REQUIRED, STORE)
+    format: str = setting("text", "text or json, on standard output")
+
+
+@dataclass
+class ForgetConfig:
+    """`svt forget`: delete a speaker from a store, so that no byte of the embeddings and the name stays in it."""
+
+    name: str = setting(REQUIRED, "of the speaker")
+    store: str = setting(REQUIRED, STORE)
 
 
 @dataclass

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 from paths import SHARED
-from speech_material import RATE, synthesise_voice
+from spoken import RATE, spoken
 
 from svtoolkit.audio.voice_activity import MIN_VOICE, VoiceActivity, measure_voice
 
@@ -33,7 +33,7 @@ def hum(frequency: float, level: float = 0.1, seconds: float = SECONDS) -> np.nd
 
 
 def voice(seconds: float = SECONDS) -> np.ndarray:
-    return synthesise_voice(3, 0, seconds)
+    return spoken(3, 0, seconds).astype(np.float64)
 
 
 def sixteen_bits(samples: np.ndarray) -> np.ndarray:
@@ -114,7 +114,7 @@ def test_a_short_voice_in_a_long_silence_is_as_much_voice_as_it_is() -> None:
 def test_the_reason_says_what_was_found() -> None:
     assert VoiceActivity(0.5, 1.0, False).why_no_speech() is None
     assert VoiceActivity(0.5, 1.0, False).why_no_speech(0.6) == (
-        "0.50 s of voice in 1.00 s, expected 0.6 s or more (the rest is silence, noise or hum); "
+        "0.50 s of voice in 1.00 s, expected 0.6 s or more (the rest is silence, noise or music); "
         "record speech, nearer to the microphone or for longer"
     )
     assert "(it is silent)" in str(VoiceActivity(0.0, 2.0, True).why_no_speech())

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 import torch
+from spoken import spoken
 
 from svtoolkit.checkpoints.released import ModelDescription, write_released
 from svtoolkit.cli import main
@@ -21,13 +22,8 @@ BINS = 24
 
 
 def voice(speaker: int, utterance: int, seconds: float) -> np.ndarray:
-    """Harmonics of a pitch of the speaker's own in noise, louder and softer as syllables are: float32, at RATE."""
-    rng = np.random.default_rng((speaker, utterance))
-    times = np.arange(round(seconds * RATE)) / RATE
-    pitch = 90 + 23 * speaker
-    tone = sum(np.sin(2 * np.pi * pitch * k * times + rng.uniform(0, 6)) / k for k in range(1, 8))
-    tone *= 0.55 + 0.45 * np.sin(2 * np.pi * 3.5 * times - 1.5)
-    return (0.1 * tone + 0.01 * rng.standard_normal(len(times))).astype(np.float32)
+    """Float32, at RATE."""
+    return spoken(speaker, utterance, seconds, RATE)
 
 
 def write_audio(folder: Path, speakers: range, utterances: int) -> None:

@@ -1,0 +1,1 @@
+"""Known speakers: their embeddings in one SQLite file, and who of them is heard."""
