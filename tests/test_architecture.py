@@ -19,7 +19,7 @@ from paths import ROOT
 
 PACKAGES = (
     "commands composition training reporting deploy planning distributed scoring checkpoints crops corpora losses "
-    "optim models memory augmentation data runs audio loggers config system reversible features"
+    "optim models compression memory augmentation data runs audio loggers config system reversible features"
 )
 MODULES = "cli device registry errors"
 
