@@ -14,9 +14,9 @@ class Meter:
     correct: int = 0
     correct_no_margin: int = 0
     crops: int = 0
-    distance: float = 0.0
     waiting: float = 0.0
     seconds: float = 0.0
+    distance: float = 0.0
 
     @classmethod
     def of(cls, totals: Mapping[str, float]) -> Meter:

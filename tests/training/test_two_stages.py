@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import shutil
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 import torch
 from tiny_runs import assert_same_run, differences, fail_after, read_records, tiny_config
 
+from svtoolkit import composition
 from svtoolkit.checkpoints.released import read_released
 from svtoolkit.cli import main
 from svtoolkit.compression.factors import ranks_of, with_ranks
@@ -17,6 +19,7 @@ from svtoolkit.errors import UserError
 from svtoolkit.models import build_model
 from svtoolkit.runs.full_state import load_latest_state, read_verified
 from svtoolkit.training.experiment import Experiment, train
+from svtoolkit.training.initialisation import read_start
 from svtoolkit.training.setup import seed_everything
 from svtoolkit.training.stage_settings import CLASS_HEAD
 
@@ -140,6 +143,24 @@ def test_averaging_takes_the_epochs_of_the_last_stage(finished, tmp_path):
     assert description.model["ranks"] == ranks_of(state["network"])
     assert description.training["epochs_averaged"] == [2]
     assert sum(each.numel() for each in network.parameters()) == records_of(finished, "epoch")[1]["network_parameters"]
+
+
+def test_the_averaged_run_is_fine_tuned_at_its_ranks(finished, speech, tmp_path):
+    exp_dir = tmp_path / "exp"
+    shutil.copytree(finished.exp_dir, exp_dir)
+    assert main(["average", str(exp_dir)]) == 0
+    config = composition.load(
+        "train", [f"init_from={exp_dir}", f"data.train={speech}", f"exp_dir={tmp_path / 'tuned'}"]
+    )
+    assert config.compress.name == "none"
+    ranks = read_released(exp_dir / "model")[1].model["ranks"]
+    assert config.model.ranks == ranks
+    config = replace(finished, exp_dir=str(tmp_path / "tuned"), init_from=str(exp_dir), compress=config.compress)
+    config = replace(config, model=replace(config.model, ranks=ranks), init_head="keep")
+    start, network = read_start(config), read_released(exp_dir / "model")[0]
+    assert start.head["weight"].shape == (18, 16)  # whole
+    for name, tensor in network.state_dict().items():
+        assert torch.equal(start.network[name], tensor)
 
 
 def test_a_budget_is_kept(speech, tmp_path):
