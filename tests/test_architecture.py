@@ -19,7 +19,8 @@ from paths import ROOT
 
 PACKAGES = (
     "commands composition training reporting deploy serving planning distributed runtime enrolment scoring checkpoints "
-    "crops corpora losses optim models memory augmentation data runs audio loggers config system reversible features"
+    "crops corpora losses optim models compression memory augmentation data runs audio loggers config system reversible "
+    "features"
 )
 MODULES = "cli device registry errors"
 

@@ -15,7 +15,7 @@ import svtoolkit
 from svtoolkit import composition
 from svtoolkit.cli import main, parse_words
 from svtoolkit.composition.keys import key_types
-from svtoolkit.config import COMMANDS, ReDimNet2SizesConfig, ReDimNetSizesConfig
+from svtoolkit.config import COMMANDS, ReDimNet2SizesConfig, ReDimNetSizesConfig, TwoStageConfig
 
 SLOW_IMPORTS = ("torch", "hydra", "omegaconf", "numpy", "yaml", "tqdm")
 
@@ -82,7 +82,9 @@ def test_the_help_of_a_command_explains_every_key(name, capsys):
     of_other_options |= {f"memory.{key}" for key in "gib_per_utterance times inexact frames num_bins precision".split()}
     of_other_options |= {"features.norm_signal", "features.pad_right"}
     sizes = {item.name for each in (ReDimNetSizesConfig, ReDimNet2SizesConfig) for item in fields(each)}
-    of_other_options |= {f"model.{key}" for key in sizes - {"name", "embedding_dim", "embedding_layers"}}
+    of_other_options |= {f"model.{key}" for key in sizes - {"name", "embedding_dim", "embedding_layers", "ranks"}}
+    two_stages = {item.name for item in fields(TwoStageConfig)} - {"name"}
+    of_other_options |= {f"compress.{key}" for key in two_stages}
     assert set(listed) == set(key_types(name)) - of_other_options
     assert all(len(line) <= 120 for line in out.splitlines())
 

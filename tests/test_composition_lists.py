@@ -23,8 +23,13 @@ OF_TRAIN = {key: annotation for command, key, annotation in LISTS if command == 
 ONE = {"list[str]": "2024_01 a", "list[int]": 3, "list[float]": 2.5}
 
 
+CHOSEN = {"compress.layers": "compress=trace_norm"}
+"""A key of train that its options by default do not have -> the choice of one that has it."""
+
+
 def taken(command: str, key: str, words: list[str]) -> object:
-    return OmegaConf.select(composition.compose(command, words), key)
+    chosen = [CHOSEN[key]] if command == "train" and key in CHOSEN else []
+    return OmegaConf.select(composition.compose(command, [*chosen, *words]), key)
 
 
 def test_every_kind_of_list_is_among_them():
@@ -46,7 +51,7 @@ def test_in_an_experiment_of_one_s_own(tmp_path):
         group, name = key.split(".")
         content.setdefault(group, {})[name] = ONE[annotation]
     file.write_text(yaml.safe_dump(content))
-    node = composition.compose("train", [f"experiment={file}"])
+    node = composition.compose("train", [f"experiment={file}", *CHOSEN.values()])
     assert {key: OmegaConf.select(node, key) for key in OF_TRAIN} == {
         key: [ONE[annotation]] for key, annotation in OF_TRAIN.items()
     }
@@ -72,7 +77,7 @@ def test_from_python():
 def test_several_need_brackets(command, key, annotation):
     several = "1,2" if "str" not in annotation else "a,b"
     with pytest.raises(UserError, match=rf"^svt {command}: {key} is '{several}', expected a list ") as caught:
-        composition.compose(command, [f"{key}={several}"])
+        taken(command, key, [f"{key}={several}"])
     remedy = f"; `--{key} VALUE` takes one text literally, commas included"
     assert str(caught.value).endswith(remedy) == (annotation == "list[str]")
 

@@ -164,7 +164,7 @@ def test_a_key_of_another_network_names_those_it_belongs_to():
     having = ", ".join(f"model={name}" for name in names)
     assert refusal("model=df_resnet56", "model.base_width=16") == (
         f"model=df_resnet56 has no key 'model.base_width', which belongs to {having}; its keys: name, embedding_dim, "
-        "embedding_layers"
+        "ranks, embedding_layers"
     )
     assert refusal("experiment=mini", "model=revnet46", "model.base_width=16").startswith("model=revnet46 has no key")
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
+from svtoolkit.checkpoints.layout import list_names
 from svtoolkit.checkpoints.released import ModelDescription
 from svtoolkit.errors import UserError
 from svtoolkit.models import build_model
@@ -35,6 +36,11 @@ def reverse(
     name = description.model["name"]
     if name not in REVERSIBLE:
         raise UserError(_refusal(str(name)))
+    if ranks := description.model.get("ranks"):
+        raise UserError(
+            f"its layers {list_names(list(ranks))} are products of low rank; reverse the model that it was made of, "
+            "and make the result smaller with `svt compress`"
+        )
     model = {**description.model, "name": PREFIX + name, "remainder_bits": remainder_bits}
     turned = build_model(**model)
     turned.load_state_dict(rename(network.state_dict(), turned))

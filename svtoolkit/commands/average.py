@@ -10,6 +10,7 @@ from typing import Any
 from svtoolkit import __version__
 from svtoolkit.checkpoints.averaging import average_weights
 from svtoolkit.checkpoints.released import ModelDescription, write_released
+from svtoolkit.compression.factors import ranks_of
 from svtoolkit.config import AverageConfig, FeaturesConfig
 from svtoolkit.errors import UserError
 from svtoolkit.models.front_ends import FRONT_ENDS
@@ -34,7 +35,7 @@ def run(config: AverageConfig, command_line: str) -> int:
     epochs = choose_epochs(checkpoints, records, choose=config.choose, num=config.num)
     weights = average_weights(load_epoch_weights(weights_path(checkpoints, epoch)) for epoch in epochs)
     try:
-        description = _describe(read_record(saved), epochs, command_line)
+        description = _describe(read_record(saved), epochs, ranks_of(weights), command_line)
     except (KeyError, TypeError) as error:
         raise UserError(
             f"{saved}: lacks {error}, expected the configuration that `svt train` of svtoolkit {__version__} writes"
@@ -48,12 +49,13 @@ def run(config: AverageConfig, command_line: str) -> int:
     return 0
 
 
-def _describe(trained: dict[str, Any], epochs: list[int], command_line: str) -> ModelDescription:
+def _describe(trained: dict[str, Any], epochs: list[int], ranks: dict[str, int], command_line: str) -> ModelDescription:
     """What a released model says of itself, from the configuration it was trained with."""
     settings = FRONT_ENDS[trained["features"]["backend"]].settings or FeaturesConfig
     features = settings(**{item.name: trained["features"][item.name] for item in fields(settings)})
+    model = {key: value for key, value in trained["model"].items() if key != "ranks"}
     return ModelDescription(
-        model={"num_bins": features.num_bins, **trained["model"]},
+        model={"num_bins": features.num_bins, **model, **({"ranks": ranks} if ranks else {})},
         features=features,
         training={
             "svtoolkit": __version__,

@@ -11,12 +11,15 @@ from typing import Any, NamedTuple
 from svtoolkit.config import (
     COMMANDS,
     AugmentConfig,
+    CompressConfig,
+    DistillationConfig,
     FeaturesConfig,
     MarginScheduleConfig,
     MemoryStrategyConfig,
     ScheduleConfig,
     TrainDataConfig,
     TrainerConfig,
+    TwoStageConfig,
     ValidationConfig,
 )
 from svtoolkit.errors import UserError
@@ -113,6 +116,12 @@ GROUPS: dict[str, Mapping[str, Option]] = {
         Registered(STRATEGIES, TOLD_BY["memory"]),  # type: ignore[arg-type]  # it is only read
     ),
     "loss": Registered(LOSSES, changed={"softmax": {"margin": 0.0, "scale": 1.0}}),
+    "compress": {
+        "none": Option(CompressConfig(), "one stage; layers are as the network has them"),
+        "trace_norm": Option(TwoStageConfig("trace_norm"), "stage one under the trace norm, stage two of low rank"),
+        "l2": Option(TwoStageConfig("l2"), "the same with L2 in stage one, or no penalty at all"),
+    },
+    "distillation": {"cosine": Option(DistillationConfig(), "cosine to the embeddings of distillation.model")},
     "margin_schedule": {
         "exponential": Option(MarginScheduleConfig(), "WeSpeaker's ramp"),
         "linear": Option(MarginScheduleConfig("linear"), "a straight ramp"),

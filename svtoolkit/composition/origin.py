@@ -42,6 +42,8 @@ def settings_of(init_from: str, catalogue: Catalogue, given: set[str], *, front_
         file, content = _of_another_toolkit(init_from, front_end) or (file, content)
     if file is None:
         return Layer()
+    if isinstance(content.get("model"), dict):
+        content["model"] |= _ranks_of_run(Path(init_from))
     layer = Layer()
     for group in (group for group in ("model", "features") if group not in given):
         found = content.get(group)
@@ -64,6 +66,13 @@ def settings_of(init_from: str, catalogue: Catalogue, given: set[str], *, front_
     if layer.choices:
         log.info("%s as in %s: model=%s", " and ".join(layer.choices), file, content["model"].get("name"))
     return layer
+
+
+def _ranks_of_run(exp_dir: Path) -> dict[str, Any]:
+    """The ranks that a run in two stages ended with, which its configuration does not know; nothing: it has none."""
+    released = exp_dir / "model" / DESCRIPTIONS[-1]
+    model = _read(released).get("model") if is_regular(released) else None
+    return {"ranks": model["ranks"]} if isinstance(model, dict) and "ranks" in model else {}
 
 
 def _of_another_toolkit(init_from: str, front_end: str | None) -> tuple[Path, dict[str, Any]] | None:

@@ -20,6 +20,8 @@ from svtoolkit.config.commands import (
     ReverseConfig,
     ReversibilityConfig,
 )
+from svtoolkit.config.compressed_model import CompressModelConfig
+from svtoolkit.config.compression import CompressConfig, DistillationConfig, TwoStageConfig
 from svtoolkit.config.data import (
     ArchivesConfig,
     ComputeFeaturesConfig,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from svtoolkit.config.compressed_model import CompressModelConfig
 from svtoolkit.config.data import (
     ArchivesConfig,
     ComputeFeaturesConfig,
@@ -241,6 +242,12 @@ COMMANDS: dict[str, Command] = {
         "a trained ResNet as a reversible network, to fine-tune in less memory",
         (),
         "model=voxceleb_resnet152_LM out=exp/reversed152",
+    ),
+    "compress": Command(
+        CompressModelConfig,
+        "a released model with layers of low rank, and what each layer loses",
+        (),
+        "model=exp/r34/model out=exp/r34_small variance=0.9",
     ),
     "publish": Command(
         PublishConfig,

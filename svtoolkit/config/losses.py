@@ -21,6 +21,9 @@ class LossConfig:
     )
     scale: float = setting(32.0, "cosines are multiplied by it before the softmax; softmax: must be 1")
     shard: bool = setting(False, "true: the classes are sharded over all devices, for very many speakers")
+    rank: int | None = setting(
+        None, "of the matrix of the classes as a product of low rank; null: it is whole (docs/compression.md)"
+    )
 
 
 @dataclass

@@ -14,6 +14,9 @@ class ModelConfig:
 
     name: str = setting(REQUIRED, "network; choose with model=... (`svt models` lists them)")
     embedding_dim: int = setting(256, "size of the speaker embedding")
+    ranks: dict[str, Any] = setting(
+        {}, "layers whose matrix is a product of low rank, and that rank: {embedding:64}; docs/compression.md"
+    )
 
 
 POOLING_EPS = "added to the variance in the pooling; 1e-8 in 3D-Speaker's models and any ERes2NetV2, 0 in its CAM++"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from svtoolkit.config.compression import CompressConfig, DistillationConfig
 from svtoolkit.config.losses import LossConfig
 from svtoolkit.config.memory import MemoryStrategyConfig
 from svtoolkit.config.networks import ModelConfig, ResNetConfig
@@ -261,6 +262,8 @@ class TrainConfig:
     model: ModelConfig = setting(ResNetConfig, "the network")
     memory: MemoryStrategyConfig = setting(MemoryStrategyConfig, "what becomes of activations")
     loss: LossConfig = setting(LossConfig, "the head over the training speakers")
+    compress: CompressConfig = setting(CompressConfig, "layers of low rank")
+    distillation: DistillationConfig = setting(DistillationConfig, "what is learnt from a larger network")
     margin_schedule: MarginScheduleConfig = setting(MarginScheduleConfig, "how the margin grows")
     optim: OptimConfig = setting(SGDConfig, "the optimizer")
     schedule: ScheduleConfig = setting(ScheduleConfig, "the learning rate over steps")

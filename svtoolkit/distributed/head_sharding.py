@@ -29,6 +29,11 @@ def shard_head(head: ClassificationHead, optim: OptimConfig, world: World) -> Sh
             f"loss.shard=true does not work with loss={head.loss_name}, which compares all classes of a crop; set "
             "loss.shard=false, or choose loss=aam, aam_subcenter, am or softmax"
         )
+    if head.projection is not None:
+        raise UserError(
+            "loss.shard=true does not work with a matrix of the classes of low rank, one factor of which has no row "
+            "for each class; set loss.shard=false, or leave the matrix whole"
+        )
     block_size, smallest = getattr(optim, "block_size", 1), getattr(optim, "min_8bit_size", 0)
     num_classes = len(head.weight)
     rows = [parameter[0].numel() for parameter in head.parameters() if parameter.numel() >= smallest]

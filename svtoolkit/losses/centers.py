@@ -29,7 +29,7 @@ class SubcenterAAMHead(AAMHead):
         nn.init.xavier_uniform_(self.weight.view(-1, embedding_dim))
 
     def similarities(self, embeddings: Tensor) -> Tensor:
-        cosines = F.linear(F.normalize(embeddings), F.normalize(self.weight.flatten(0, 1)))
+        cosines = F.linear(F.normalize(embeddings), F.normalize(self.class_weights.flatten(0, 1)))
         return cosines.unflatten(1, self.weight.shape[:2]).amax(dim=2)
 
 

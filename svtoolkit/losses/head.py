@@ -105,9 +105,32 @@ class ClassificationHead(Head):
         self.weight = nn.Parameter(torch.empty(num_classes, embedding_dim))
         nn.init.xavier_uniform_(self.weight)
 
+        self.projection: nn.Parameter | None = None
+
     @property
     def num_classes(self) -> int:
         return len(self.weight)
+
+    def lower_rank(self, rank: int) -> None:
+        """Make the matrix of the classes a product, with fresh values: ``weight`` (classes, ..., rank) times
+        ``projection`` (rank, embedding_dim).
+
+        Raises:
+            ValueError: no rank of such a matrix.
+        """
+        *rows, embedding_dim = self.weight.shape
+        most = min(math.prod(rows), embedding_dim)
+        if not 1 <= rank <= most:
+            raise ValueError(f"rank is {rank}, expected 1 to {most}, or null")
+        self.projection = nn.Parameter(self.weight.new_empty(rank, embedding_dim))
+        self.weight = nn.Parameter(self.weight.new_empty(*rows, rank))
+        for factor in (self.weight, self.projection):
+            nn.init.xavier_uniform_(factor.view(-1, factor.shape[-1]))
+
+    @property
+    def class_weights(self) -> Tensor:
+        """What embeddings are compared to: (classes, ..., embedding_dim)."""
+        return self.weight if self.projection is None else self.weight @ self.projection
 
     def check_margin(self, margin: float) -> None:
         """Raise ValueError for a margin that a schedule must not set."""
@@ -116,7 +139,7 @@ class ClassificationHead(Head):
 
     def similarities(self, embeddings: Tensor) -> Tensor:
         """Hook: (batch, embedding_dim) -> (batch, classes); cosines unless a subclass says otherwise."""
-        return F.linear(F.normalize(embeddings), F.normalize(self.weight))
+        return F.linear(F.normalize(embeddings), F.normalize(self.class_weights))
 
     def with_margin(self, target: Tensor) -> Tensor:
         """Hook: similarity to the true class (batch,) -> the same made harder by ``self.margin``."""

@@ -53,4 +53,4 @@ class SoftmaxHead(ClassificationHead):
             raise ValueError(f"there is no margin in a plain softmax, found margin={margin}; use loss.margin=0")
 
     def similarities(self, embeddings: Tensor) -> Tensor:
-        return F.linear(embeddings, self.weight, self.bias)
+        return F.linear(embeddings, self.class_weights, self.bias)

@@ -55,11 +55,14 @@ def build_head(
     given = {**defaults(settings), **options, "scale": scale, **row.arguments}
     for of_the_run in ("margin", "shard"):
         given.pop(of_the_run)
+    rank = given.pop("rank")
     head = LOSSES.load(name)
     try:
         built: ClassificationHead = head(embedding_dim, num_classes, **given)
         built.check_margin(margin)
         built.loss_name = name
+        if rank is not None:
+            built.lower_rank(rank)
     except ValueError as error:
         raise UserError(f"loss={name}: {error}") from error
     return built

@@ -38,8 +38,9 @@ def build_model(name: str, *, num_bins: int = 80, embedding_dim: int = 256, **op
         name: one of ``list_models()``.
         num_bins: mel bins of the input.
         embedding_dim: size of the embedding.
-        options: of the family; ResNet: ``base_width``, channels of the first stage. None: as published, of any family,
-            which may also be given what another begins with.
+        options: ``ranks``, of layers whose matrix is a product of low rank, by their names, and those of the family;
+            ResNet: ``base_width``, channels of the first stage. None: as published, of any family, which may also be
+            given what another begins with.
 
     Returns:
         a module with input (batch, frames, num_bins), output (batch, embedding_dim) and an attribute ``embedding_dim``.
@@ -60,6 +61,7 @@ def build_model(name: str, *, num_bins: int = 80, embedding_dim: int = 256, **op
     }
     given |= {"num_bins": num_bins, "embedding_dim": embedding_dim}
     check_settings(f"network {name}", settings, given, beside={"num_bins": int})
+    ranks = given.pop("ranks", {})
     for key in ("num_bins", "embedding_dim"):
         if given[key] < 1:
             raise UserError(f"network {name}: {key} is {given[key]!r:.80}, expected a whole number of 1 or more")
@@ -68,7 +70,8 @@ def build_model(name: str, *, num_bins: int = 80, embedding_dim: int = 256, **op
             raise UserError(f"network {name}: {key} is {value!r:.80}, {problem}")
     try:
         build = row.load() if name in RELEASED_NETWORKS else NETWORKS.load(name)
-        network: SpeakerNetwork = build(**{**defaults(settings), **given, **row.arguments})
+        begun = {key: value for key, value in defaults(settings).items() if key != "ranks"}
+        network: SpeakerNetwork = build(**{**begun, **given, **row.arguments})
     except ValueError as error:
         raise UserError(f"network {name}: {error}") from error
     if getattr(network, "embedding_dim", None) != embedding_dim:
@@ -76,4 +79,11 @@ def build_model(name: str, *, num_bins: int = 80, embedding_dim: int = 256, **op
             f"network {name}: {row.target} built a {type(network).__name__} whose attribute embedding_dim is "
             f"{getattr(network, 'embedding_dim', 'missing')}, expected {embedding_dim}"
         )
+    if ranks:
+        from svtoolkit.compression.layers import apply_ranks
+
+        try:
+            apply_ranks(network, ranks)
+        except UserError as error:
+            raise UserError(f"network {name}: {error}") from error
     return network

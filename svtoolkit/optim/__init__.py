@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from svtoolkit.system.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from svtoolkit.optim.builders import build_optimizer
+    from svtoolkit.optim.builders import build_optimizer, exempt_from_decay
     from svtoolkit.optim.by_import_path import settings_of
     from svtoolkit.optim.eight_bit import AdamW8bit, SGD8bit
     from svtoolkit.optim.registry import OPTIMIZERS
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __getattr__ = lazy_imports(
     __name__,
     {
-        "builders": "build_optimizer",
+        "builders": "build_optimizer exempt_from_decay",
         "by_import_path": "settings_of",
         "eight_bit": "AdamW8bit SGD8bit",
         "registry": "OPTIMIZERS",

@@ -49,6 +49,15 @@ def build_optimizer(parameters: Iterable[nn.Parameter], name: str, **settings: A
     return optimizer
 
 
+def exempt_from_decay(optimizer: torch.optim.Optimizer, parameters: Iterable[nn.Parameter]) -> None:
+    """Give parameters of an optimizer of one group a group without weight decay, before that of the others."""
+    (group,) = optimizer.param_groups
+    exempt = list(parameters)
+    numbers = {id(parameter) for parameter in exempt}
+    rest = [parameter for parameter in group["params"] if id(parameter) not in numbers]
+    optimizer.param_groups = [{**group, "params": exempt, "weight_decay": 0.0}, {**group, "params": rest}]
+
+
 def build_adamw(
     parameters: Iterable[nn.Parameter], *, beta1: float, beta2: float, **settings: Any
 ) -> torch.optim.Optimizer:

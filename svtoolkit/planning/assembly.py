@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import NamedTuple
 
@@ -11,10 +12,10 @@ from torch import nn
 from svtoolkit.config import LossConfig, MemoryStrategyConfig, ModelConfig, OptimConfig, PlannedConfig
 from svtoolkit.distributed.head_sharding import check_optimizer, shard_head
 from svtoolkit.distributed.world import ALONE, World
-from svtoolkit.losses import Head, build_head
+from svtoolkit.losses import ClassificationHead, Head, build_head
 from svtoolkit.memory import apply_strategy
 from svtoolkit.models import build_model
-from svtoolkit.optim import build_optimizer
+from svtoolkit.optim import build_optimizer, exempt_from_decay
 from svtoolkit.planning.memory_layout import fails_in_channels_last, lay_out_channels_last
 
 
@@ -42,18 +43,18 @@ def build_trainable(
     frames: int | None = None,
     precision: str = "fp32",
     world: World = ALONE,
+    undecayed: Callable[[nn.Module, Head], Sequence[nn.Parameter]] = lambda network, head: (),
 ) -> Trainable:
     """Fresh weights; ``channels_last`` is the memory layout of the network's convolutions, left out where it fails;
     ``frames`` and ``precision`` are those of the crops, which memory=planned asks for; ``world`` are the processes that
-    a sharded head is divided among.
+    a sharded head is divided among; ``undecayed`` finds the parameters without weight decay.
 
     Raises:
         UserError: as the builders of the parts.
     """
-    network = build_model(num_bins=num_bins, **asdict(model))
+    network = build_network(model, num_bins)
     strategy = apply_strategy(network, **asdict(for_crops(memory, frames, num_bins, precision)))
-    head_settings = {key: value for key, value in asdict(loss).items() if key != "shard"}
-    whole = build_head(embedding_dim=model.embedding_dim, num_classes=num_classes, **head_settings)
+    whole = build_whole_head(loss, model.embedding_dim, num_classes)
     head = shard_head(whole, optim, world) if loss.shard else whole
     if device.type != "cpu":  # there they were made, and tensors of FakeTensorMode refuse Module.to altogether
         network, head = network.to(device), head.to(device)
@@ -61,9 +62,30 @@ def build_trainable(
         lay_out_channels_last(network)
     parameters = [p for module in (network, head) for p in module.parameters() if p.requires_grad]
     optimizer = build_optimizer(parameters, **asdict(optim))
+    if exempt := undecayed(network, head):
+        exempt_from_decay(optimizer, exempt)
     if loss.shard:
         check_optimizer(optimizer)
     return Trainable(network.train(), head, optimizer, strategy)
+
+
+def build_network(model: ModelConfig, num_bins: int) -> nn.Module:
+    """The network, with fresh weights.
+
+    Raises:
+        UserError: as ``build_model``.
+    """
+    return build_model(num_bins=num_bins, **asdict(model))
+
+
+def build_whole_head(loss: LossConfig, embedding_dim: int, num_classes: int) -> ClassificationHead:
+    """The head of all classes, with fresh weights.
+
+    Raises:
+        UserError: as ``build_head``.
+    """
+    settings = {key: value for key, value in asdict(loss).items() if key != "shard"}
+    return build_head(embedding_dim=embedding_dim, num_classes=num_classes, **settings)
 
 
 def for_crops(memory: MemoryStrategyConfig, frames: int | None, num_bins: int, precision: str) -> MemoryStrategyConfig:

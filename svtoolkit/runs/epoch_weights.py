@@ -11,6 +11,7 @@ import safetensors.torch
 from torch import Tensor
 
 from svtoolkit.errors import UserError
+from svtoolkit.runs.run_history import of_last_stage
 from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.regular_file import check_regular
 
@@ -68,6 +69,8 @@ def drop_epoch_weights(
 def choose_epochs(folder: str | Path, records: Sequence[Mapping[str, Any]], *, choose: str, num: int) -> list[int]:
     """The ``num`` last or best epochs whose weights are there, or as many as there are.
 
+    Of a run in two stages, those of the stage that it is in: the others have weights of other shapes.
+
     Raises:
         UserError: none is there, or ``choose`` is neither last nor best.
     """
@@ -75,7 +78,9 @@ def choose_epochs(folder: str | Path, records: Sequence[Mapping[str, Any]], *, c
         raise UserError(f"choose is {choose!r}, expected last or best")
     if num < 1:
         raise UserError(f"num is {num}, expected 1 or more epochs to average")
-    there = kept_epochs(folder)
+    of_last = [record["epoch"] for record in of_last_stage(records)]
+    before = [record["epoch"] for record in records if record["epoch"] not in of_last]
+    there = [epoch for epoch in kept_epochs(folder) if epoch not in before]
     if choose == "last":
         epochs = there[-num:]
     else:

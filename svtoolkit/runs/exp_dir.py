@@ -49,6 +49,9 @@ as with another number of threads."""
 ARITHMETIC = {"memory.exact", "memory.exact_bits"}
 """Keys of strategies that belong to the arithmetic of the network."""
 
+NEW_GROUPS = ("compress", "distillation")
+"""Groups that runs of older versions do not say."""
+
 FREE_PREFIX = "trainer.logger_settings"
 """So may all that begin with it."""
 
@@ -182,6 +185,8 @@ def _check_same_config(saved: Path, content: dict[str, Any]) -> None:
         ) from error
     if not isinstance(before, dict):
         raise UserError(f"{saved}: is not the configuration of a run; restore it or use another exp_dir")
+    begun = asdict(TrainConfig())
+    before = {group: begun[group] for group in NEW_GROUPS} | before  # what a run had before there was a choice
     before, now = (flatten(without_credentials(each)) for each in (before, content))
     changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
     free = {*FREE_KEYS, *(["trainer.max_batch_size"] if now["trainer.batch_size"] is not None else [])}  # no effect

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,11 @@ def read_history(path: str | Path) -> list[dict[str, Any]]:
             raise UserError(f"{file}:{number}: {problem}; remove the line or restore the file")
         records.append(record)
     return records
+
+
+def of_last_stage(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Of the records of epochs, those whose weights have the shapes of the last one's: of a run in two stages, one."""
+    return [record for record in records if record.get("stage") == records[-1].get("stage")]
 
 
 def _explain_record(record: dict[str, Any]) -> str | None:

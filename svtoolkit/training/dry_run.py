@@ -20,6 +20,7 @@ from svtoolkit.training.fitting import GIB, gpu_memory_bytes, try_pass
 from svtoolkit.training.settings import check_settings, micro_batch_of
 from svtoolkit.training.setup import seed_everything
 from svtoolkit.training.step import OptimizerStep
+from svtoolkit.training.two_stages import enter_stage
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,8 @@ def dry_run(config: TrainConfig) -> RunForecast:
         processes=devices,
     )
     steps = sampler.steps_per_epoch * config.trainer.epochs
+    classes = data.training_set.num_classes
+    config, _, _ = enter_stage(config, None, num_classes=classes, steps_per_epoch=sampler.steps_per_epoch)
     data.announce()
     forecast = forecast_run(config, steps, batch_size, data.training_set.num_classes)
     log.info(

@@ -24,8 +24,10 @@ from svtoolkit.models.front_ends import front_end_of
 from svtoolkit.planning.micro_batch import predict_micro_batch
 from svtoolkit.runs.exp_dir import CHECKPOINTS, LOGS, alone_in, check_run, set_aside_after, write_config
 from svtoolkit.runs.full_state import read_states
+from svtoolkit.runs.history import History
 from svtoolkit.system.progress import logs_above_bars
 from svtoolkit.training.bad_utterances import BadUtterances
+from svtoolkit.training.distillation import read_teacher
 from svtoolkit.training.fitting import explain_oom_at_start, fit_micro_batch, gpu_memory_bytes, oom_error, try_pass
 from svtoolkit.training.initialisation import read_start, speakers_digest
 from svtoolkit.training.loop import TrainingLoop
@@ -36,8 +38,9 @@ from svtoolkit.training.run_schedule import build_run_schedule
 from svtoolkit.training.run_state import UnfitStateError, check_state
 from svtoolkit.training.run_summary import log_run, name_utterances
 from svtoolkit.training.settings import check_settings, micro_batch_of
-from svtoolkit.training.setup import seed_everything, trainable_with_weights
+from svtoolkit.training.setup import count_classes, seed_everything, trainable_with_weights
 from svtoolkit.training.step import OptimizerStep
+from svtoolkit.training.two_stages import enter_stage
 from svtoolkit.training.validation import build_validation
 
 log = logging.getLogger(__name__)
@@ -68,28 +71,47 @@ def train(config: TrainConfig, world: World = ALONE) -> int | None:
                 return None
             log.info("resuming after step %d of %d", loop.finished_steps, loop.schedule.total_steps)
         history = open_record(config, resume_step=loop.finished_steps) if world.is_first else None
-        batches = experiment.batches()
         outcome = FAILED
         try:
-            stopped_by = loop.run(batches, history)
+            stopped_by = _run(experiment, history)
+            while stopped_by is None and not experiment.loop.is_finished:  # stage two resumes what stage one has saved
+                del experiment, loop
+                with explain_oom_at_start(config):
+                    following = _resume(config, world)
+                assert following is not None
+                experiment = following
+                stopped_by = _run(experiment, history)
             outcome = FINISHED if stopped_by is None else STOPPED
             return stopped_by
-        except RuntimeError as error:
-            limit, micro_batch = gpu_memory_bytes(experiment.device), experiment.sampler.micro_batch
-            if is_out_of_memory(error) and experiment.device.type == "mps":
-                raise UserError(
-                    f"the memory of mps ran out after step {loop.finished_steps}, with {micro_batch} crops at once; "
-                    "the same command resumes from the newest state; a new run needs less with trainer.micro_batch="
-                    f"{max(1, micro_batch // 2)}"
-                ) from error
-            if limit is None or not is_out_of_memory(error):
-                raise
-            classes = experiment.step.head.num_classes
-            raise oom_error(config, loop.finished_steps, micro_batch, classes, world, limit) from error
         finally:
-            batches.close()
             if history is not None:
                 history.close(outcome)
+
+
+def _run(experiment: Experiment, history: History | None) -> int | None:
+    """Train to the end of the stage; what ``train`` returns.
+
+    Raises:
+        UserError: memory ran out, or the loop says what is wrong.
+    """
+    loop, config, world = experiment.loop, experiment.config, experiment.world
+    batches = experiment.batches()
+    try:
+        return loop.run(batches, history)
+    except RuntimeError as error:
+        limit, micro_batch = gpu_memory_bytes(experiment.device), experiment.sampler.micro_batch
+        if is_out_of_memory(error) and experiment.device.type == "mps":
+            raise UserError(
+                f"the memory of mps ran out after step {loop.finished_steps}, with {micro_batch} crops at once; "
+                "the same command resumes from the newest state; a new run needs less with trainer.micro_batch="
+                f"{max(1, micro_batch // 2)}"
+            ) from error
+        if limit is None or not is_out_of_memory(error):
+            raise
+        classes = experiment.step.head.num_classes
+        raise oom_error(config, loop.finished_steps, micro_batch, classes, world, limit) from error
+    finally:
+        batches.close()
 
 
 class Experiment:
@@ -122,6 +144,9 @@ class Experiment:
                 f"have {classes}; use another exp_dir"
             )
         batch_size = choose_batch_size(settings, len(self.data.training_set), world.size)
+        steps_per_epoch = len(self.data.training_set) // batch_size
+        of_head = count_classes(config, start, state, classes)
+        config, state, self.stage = enter_stage(config, state, num_classes=of_head, steps_per_epoch=steps_per_epoch)
         share = share_of(batch_size, world.size)
         card = card_of(self.device)
         wanted = None if settings.micro_batch is None else micro_batch_of(settings, share)
@@ -131,7 +156,8 @@ class Experiment:
         self.schedule = build_run_schedule(config, self.sampler.steps_per_epoch)
         self.sampler.total_steps = self.schedule.total_steps
         self.front_end = front_end_of(config.features).to(self.device)
-        trainable = trainable_with_weights(config, self.data.training_set, start, state, self.device, world)
+        trainable = trainable_with_weights(config, self.data.training_set, start, state, self.device, world, self.stage)
+        samples, _ = self.front_end.crop_size(config.data.crop_frames)
         self.step = OptimizerStep(
             self.front_end,
             trainable.network,
@@ -145,6 +171,8 @@ class Experiment:
             gradient_clip=settings.gradient_clip,
             world=world,
             augmenter=self.data.augmenter,
+            penalty=self.stage.penalty(trainable.network, trainable.head) if self.stage else None,
+            teacher=read_teacher(config, self.device, samples=samples, stored=self.data.stored is not None),
         )
         self._fit()
         expected = expected_peak(config, card, share, self.step.head.num_classes, world, self.sampler.micro_batch)
@@ -161,8 +189,21 @@ class Experiment:
             report_bad=partial(self.bad_utterances.add_rows, self.data.training_set.utterances),
             memory=text_of(config.memory),
             peak_check=PeakCheck(expected),
+            ends_at=self.stage.ends_at if self.stage else None,
+            figures=partial(self.stage.figures, trainable.network, trainable.head) if self.stage else dict,
         )
+        self.state = state
         log_run(config, self.data, self.step, self.schedule, self.sampler.micro_batch, trainable.strategy)
+
+    def restore(self) -> None:
+        """Go on where the state is.
+
+        Raises:
+            UnfitStateError: it is of another run.
+        """
+        assert self.state is not None
+        self.loop.restore(self.state)
+        self.state = None
 
     def batches(self) -> Generator[CropBatch, None, None]:
         """Micro-batches from the step on that the loop stands at."""
@@ -241,7 +282,7 @@ def _resume(config: TrainConfig, world: World) -> Experiment | None:
     for path, state in read_states(Path(config.exp_dir) / CHECKPOINTS, check_state):
         try:
             experiment = _build(config, world, state)
-            experiment.loop.restore(state)
+            experiment.restore()
         except UnfitStateError as error:
             unfit.append((path, str(error)))
             continue

@@ -126,11 +126,14 @@ def try_pass(step: OptimizerStep, samples: int, micro_batch: int) -> None:
         labels = torch.zeros(micro_batch, dtype=torch.int64, device=step.device)
         with torch.no_grad():
             features = step.front_end(waveforms)
+            targets = None if step.teacher is None else step.teacher.embed(waveforms, features)
         with autocast(step.device, step.precision):
             embeddings = step.network(features)
-        losses = step.head.trial_losses(embeddings, labels)
-        losses.sum().backward()
-        del losses
+        loss = step.head.trial_losses(embeddings, labels).sum()
+        if step.teacher is not None and targets is not None:
+            loss = loss + step.teacher.distances(embeddings, targets).sum()
+        loss.backward()
+        del loss
         moments = 0 if step.optimizer.state else MOMENTS.get(type(step.optimizer), 0)
         room = [torch.empty_like(parameter) for parameter in step.parameters for _ in range(moments)]
         del room

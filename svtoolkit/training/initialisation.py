@@ -17,6 +17,7 @@ from svtoolkit.config import TrainConfig
 from svtoolkit.crops.training_set import TrainingSet
 from svtoolkit.errors import UserError
 from svtoolkit.losses import Head
+from svtoolkit.losses.low_rank import head_with_rank
 from svtoolkit.models.build import complete_model
 from svtoolkit.models.front_ends import KALDI
 from svtoolkit.models.registry import check_trainable
@@ -134,11 +135,12 @@ def choose_classes(start: Start, config: TrainConfig, training_set: TrainingSet)
             f"with validation.speakers={'null' if held_out is None else held_out} and seed={config.seed}; "
             "give the same, or use init_head=new"
         )
-    if config.init_head == "keep":
-        return start
-    speakers = len(training_set.speakers)
-    first = start.speeds.index(1.0) * speakers
-    return replace(start, head={name: rows[first : first + speakers].clone() for name, rows in start.head.items()})
+    head = start.head
+    if config.init_head != "keep":
+        speakers = len(training_set.speakers)
+        first = start.speeds.index(1.0) * speakers
+        head = {name: rows[first : first + speakers].clone() for name, rows in head.items()}
+    return replace(start, head=head_with_rank(head, config.loss.rank))
 
 
 def _read_network(config: TrainConfig, origin: str | Path, release: Release | None, is_run: bool) -> dict[str, Tensor]:
@@ -195,7 +197,8 @@ def _with_head(start: Start, config: TrainConfig, origin: Path) -> Start:
     if found is None:
         raise UserError(f"{origin / CHECKPOINTS}: holds no state of the run; use init_head=new")
     state = found[1]
-    return replace(start, head=dict(state["head"]), speakers=state["facts"].get("speakers"), speeds=tuple(trained))
+    head = head_with_rank(state["head"], None)
+    return replace(start, head=head, speakers=state["facts"].get("speakers"), speeds=tuple(trained))
 
 
 def _speeds_of(origin: Path) -> list[float]:

@@ -17,6 +17,7 @@ from svtoolkit.memory.peak import peak_bytes, reset_peak
 from svtoolkit.runs.epoch_weights import drop_epoch_weights, save_epoch_weights
 from svtoolkit.runs.full_state import save_state
 from svtoolkit.runs.history import History
+from svtoolkit.runs.run_history import of_last_stage
 from svtoolkit.system.progress import Progress, show_progress
 from svtoolkit.system.signals import ASKING, StopRequest
 from svtoolkit.training.learning_check import LearningCheck
@@ -44,6 +45,8 @@ class TrainingLoop:
         speakers: digest of the speakers that the classes stand for, kept with each state.
         memory: strategy in force, as a state keeps it.
         peak_check: looks at the memory of the first steps.
+        ends_at: step that ``run`` ends after, before the end of the schedule; None: there is none.
+        figures: called at the end of an epoch; what else its record says.
         report_bad: given the utterances that gave no crop: row of the training set's utterances -> reason.
 
     Of several processes the first one validates and writes; history is given to it alone.
@@ -62,6 +65,8 @@ class TrainingLoop:
     report_bad: Callable[[Mapping[int, str]], object]
     memory: str
     peak_check: PeakCheck
+    ends_at: int | None = None
+    figures: Callable[[], dict[str, float]] = dict
 
     def __post_init__(self) -> None:
         self.world = self.step.world
@@ -91,13 +96,22 @@ class TrainingLoop:
     def is_finished(self) -> bool:
         return self.finished_steps >= self.schedule.total_steps
 
+    @property
+    def is_at_end(self) -> bool:
+        """Whether ``run`` has nothing left to do."""
+        return self.is_finished or self.finished_steps == self.ends_at
+
     def run(self, batches: Iterator[CropBatch], history: History | None) -> int | None:
-        """Train to the end of the schedule; returns the number of the signal that stopped it earlier, else None."""
+        """Train to the end of the schedule or to ``ends_at``.
+
+        Returns:
+            the number of the signal that stopped it earlier, else None.
+        """
         self._saved_at = time.monotonic()
         self.learning = LearningCheck(self.schedule, self.step.head.num_classes, self.step.network.parameters())
         reset_peak(self.step.device)
         with StopRequest() as stop, self._progress() as progress:
-            while not self.is_finished:
+            while not self.is_at_end:
                 self._one_step(batches, history, progress)
                 self.peak_check.look(self.step.device)
                 at_epoch_end = self.finished_steps % self.schedule.steps_per_epoch == 0
@@ -109,7 +123,7 @@ class TrainingLoop:
                 every = self.settings.checkpoint_steps
                 are_due = every > 0 and self.finished_steps % every == 0
                 if at_epoch_end or asked or is_late or are_due:
-                    self._save(history, must_succeed=asked is not None or self.is_finished)
+                    self._save(history, must_succeed=asked is not None or self.is_at_end)
                 if asked and not self.is_finished:
                     return asked
         return None
@@ -186,6 +200,7 @@ class TrainingLoop:
             begin = time.perf_counter()
             record.update(self.validate())
             self.seconds += time.perf_counter() - begin
+        record.update(self.figures())
         record.update(peak_memory_bytes=peak_bytes(self.step.device), seconds=self.seconds)
         reset_peak(self.step.device)
         history.add(record)
@@ -193,7 +208,7 @@ class TrainingLoop:
         log.info("%s", _epoch_text(record, self.schedule.total_steps // self.schedule.steps_per_epoch))
         self._save_epoch_weights(epoch)
         keep = {"keep_last": self.settings.keep_last, "keep_best": self.settings.keep_best}
-        drop_epoch_weights(self.checkpoints, history.epochs(), **keep)
+        drop_epoch_weights(self.checkpoints, of_last_stage(history.epochs()), **keep)
 
     def _save_epoch_weights(self, epoch: int) -> None:
         """A failure is survived while training continues; a run without its last weights is not a finished one."""

@@ -16,6 +16,7 @@ class Meter:
     crops: int = 0
     waiting: float = 0.0
     seconds: float = 0.0
+    distance: float = 0.0
 
     @classmethod
     def of(cls, totals: Mapping[str, float]) -> Meter:
@@ -30,11 +31,15 @@ class Meter:
         self.__init__()  # type: ignore[misc]
 
     def averages(self) -> dict[str, float]:
-        """Loss and accuracies a crop; data_wait is the share of time spent waiting for data."""
+        """Loss of the classes and accuracies a crop; data_wait is the share of time spent waiting for data.
+
+        With a larger network to learn from, ``distance``: 1 - cosine to its embeddings.
+        """
         crops = max(self.crops, 1)
         return {
             "loss": self.loss / crops,
             "accuracy": self.correct / crops,
             "accuracy_no_margin": self.correct_no_margin / crops,
             "data_wait": self.waiting / self.seconds if self.seconds else 0.0,
+            **({"distance": self.distance / crops} if self.distance else {}),
         }

@@ -63,7 +63,7 @@ def check_state(state: Any) -> None:
         if not all(isinstance(tensor, torch.Tensor) for tensor in state[name].values()):
             raise UnfitStateError(f"its part {name!r} holds something else than tensors")
     weight = state["head"].get("weight")
-    if weight is None or weight.ndim != 2:
+    if weight is None or weight.ndim not in (2, 3):
         raise UnfitStateError("its part 'head' has no 'weight' of shape (classes, embedding_dim)")
     for name, kind in FACTS.items():
         value = state["facts"].get(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import reduce
 
-from svtoolkit.config import TrainConfig, TrainerConfig
+from svtoolkit.config import DistillationConfig, TrainConfig, TrainerConfig
 from svtoolkit.config.front_ends import CROP_FRAME_MS, WaveformConfig
 from svtoolkit.config.limits import check_limits
 from svtoolkit.crops.batch_size import wanted_batch_size
@@ -14,6 +14,7 @@ from svtoolkit.crops.stored_features import read_stored_features
 from svtoolkit.data.bad_files import check_max_bad
 from svtoolkit.errors import UserError
 from svtoolkit.loggers.chosen import check_loggers
+from svtoolkit.training.stage_settings import check_stages
 
 _SMALLEST = {
     "data.crop_frames": 1,
@@ -66,6 +67,12 @@ def check_settings(config: TrainConfig, processes: int = 1) -> None:
     clip = config.trainer.gradient_clip
     if clip is not None and not clip > 0:
         raise UserError(f"trainer.gradient_clip is {clip}, expected a norm above 0, or null for none")
+    check_stages(config)
+    if config.distillation.model is None and config.distillation != DistillationConfig():
+        raise UserError(
+            "distillation.weight or distillation.front_end is given, and distillation.model is null; say which network "
+            "is learnt from, or leave them out"
+        )
     read_stored_features(config)
     batch_size = wanted_batch_size(config.trainer)
     micro_batch = micro_batch_of(config.trainer, share_of(batch_size, processes))

@@ -12,12 +12,14 @@ from torch import Tensor, nn
 
 from svtoolkit.augmentation.augmenter import UNCHANGED, Augmenter
 from svtoolkit.augmentation.spec_augment import SpecAugment
+from svtoolkit.compression.penalty import Penalty
 from svtoolkit.crops.crop import CropBatch
 from svtoolkit.device import autocast
 from svtoolkit.distributed.replication import Replicas
 from svtoolkit.distributed.world import ALONE, World
 from svtoolkit.features import FrontEnd
 from svtoolkit.losses import Head
+from svtoolkit.training.distillation import Teacher
 from svtoolkit.training.meters import Meter
 
 
@@ -59,6 +61,8 @@ class OptimizerStep:
     gradient_clip: float | None
     world: World = ALONE
     augmenter: Augmenter = UNCHANGED
+    penalty: Penalty | None = None
+    teacher: Teacher | None = None
 
     def __post_init__(self, micro_batch: int) -> None:
         self.accumulation = self.batch_size // self.world.size // micro_batch
@@ -101,22 +105,31 @@ class OptimizerStep:
             waveforms = batch.waveforms
             if batch.changes:
                 waveforms = self.augmenter.apply(waveforms, batch.changes)
-            features = self.spec_augment.apply(self.front_end.features_of(waveforms), batch.masks)
+            features = self.front_end.features_of(waveforms)
+            targets = None if self.teacher is None else self.teacher.embed(waveforms, features)
+            features = self.spec_augment.apply(features, batch.masks)
         with autocast(self.device, self.precision):
             embeddings = self.replicas.network(features)
         output = self.replicas.head(embeddings, batch.labels)  # in float32
+        losses = output.losses
+        if self.teacher is not None and targets is not None:
+            distances = self.teacher.distances(embeddings, targets)
+            losses = losses + self.teacher.weight * distances
+            meter.distance += float(distances.detach().sum())
         # Replicas average their gradients; the mean loss over all crops needs their sum.
-        loss = output.losses.sum() * self.world.size / self.batch_size
+        loss = losses.sum() * self.world.size / self.batch_size
         self.scaler.scale(loss).backward()
         meter.loss += float(output.losses.detach().sum())
         meter.correct += int(output.correct.sum())
         meter.correct_no_margin += int(output.correct_no_margin.sum())
         meter.crops += len(batch.labels)
-        return output.losses.detach()
+        return losses.detach()
 
     def _update(self) -> bool:
         """Clip and update; False where the gradient is not finite and a lower scale cannot help."""
         self.scaler.unscale_(self.optimizer)
+        if self.penalty is not None:
+            self.penalty.add_gradient()
         limit = float("inf") if self.gradient_clip is None else self.gradient_clip
         norm = self.head.clip_grad_norm_(self.network.parameters(), limit)
         if not torch.isfinite(norm) and self.scaler.get_scale() <= 1.0:  # without a scaler it is 1

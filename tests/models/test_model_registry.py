@@ -113,8 +113,8 @@ def test_one_embedding_layer_or_two(name):
 def test_an_unknown_option_is_answered_with_the_valid_ones():
     message = refusal("resnet34", bogus=1)
     assert message == (
-        "network resnet34 has no option 'bogus'; valid are num_bins, embedding_dim, base_width, embedding_layers, "
-        "pooling_eps"
+        "network resnet34 has no option 'bogus'; valid are num_bins, embedding_dim, ranks, base_width, "
+        "embedding_layers, pooling_eps"
     )
     assert "did you mean 'base_width'?" in refusal("resnet34", basewidth=1)
 
@@ -127,7 +127,7 @@ def test_an_option_of_another_family_may_be_none_and_nothing_else(name):
     with torch.device("meta"):
         assert build_model(name, base_width=None).stem is not None
     own = {"revnet_tiny": ", slope, norm_floor, insides", "revnext_tiny": ", slope, norm_floor"}.get(name, "")
-    message = f"network {name} has no option 'base_width'; valid are num_bins, embedding_dim{own}"
+    message = f"network {name} has no option 'base_width'; valid are num_bins, embedding_dim, ranks{own}"
     for width in (32, 0):
         assert refusal(name, base_width=width).removesuffix(", embedding_layers") == message
 
@@ -141,10 +141,12 @@ def test_an_option_that_no_family_has_may_not_even_be_none(name):
 def test_a_row_fixes_all_that_is_not_set(name):
     """Between them, settings and row name every argument of the builder without a default, and no other."""
     row = NETWORKS[name]
-    set_by_users = {item.name for item in fields(row.settings)} - {"name"}
+    set_by_users = {item.name for item in fields(row.settings)} - {"name", "ranks"}
     assert not set_by_users & set(row.arguments)
     signature(row.load()).bind(num_bins=80, **dict.fromkeys(set_by_users), **row.arguments)
-    with_defaults = {key: value for key, value in defaults(row.settings).items() if key != "embedding_dim"}
+    with_defaults = {
+        key: value for key, value in defaults(row.settings).items() if key in set_by_users - {"embedding_dim"}
+    }
     assert {key: signature(row.load()).parameters[key].default for key in with_defaults} == with_defaults
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from tiny_runs import assert_same_run, command_words, fail_after, files_of, tiny
 
 from svtoolkit import composition
 from svtoolkit.cli import main
+from svtoolkit.config import DistillationConfig
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.errors import UserError
 from svtoolkit.runs.exp_dir import FREE_KEYS, alone_in, check_run, write_config
@@ -149,6 +150,19 @@ def test_the_most_of_a_batch_that_is_given_changes_nothing(tmp_path):
         UserError, match=r"trainer\.batch_size was 8 and is None, trainer\.max_batch_size was None and is"
     ):
         check_run(config)
+
+
+def test_a_run_of_before_there_was_compression_is_resumed(tmp_path):
+    config = tiny_config(tmp_path / "data", tmp_path)
+    write_config(config)
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "state-0000000001.pt").touch()
+    saved = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    del saved["compress"], saved["distillation"], saved["model"]["ranks"], saved["loss"]["rank"]
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(saved))
+    check_run(config)
+    with pytest.raises(UserError, match=r"distillation.weight was 1.0 and is 0.5"):
+        check_run(replace(config, distillation=DistillationConfig(weight=0.5)))
 
 
 def test_other_data_are_refused(speech, tmp_path, monkeypatch):

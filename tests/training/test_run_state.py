@@ -9,11 +9,12 @@ import pytest
 import torch
 from tiny_runs import differences, tiny_config
 
+from svtoolkit.config import SubcenterLossConfig
 from svtoolkit.errors import UserError
 from svtoolkit.runs.full_state import load_latest_state, save_state
 from svtoolkit.training.experiment import Experiment
 from svtoolkit.training.meters import Meter
-from svtoolkit.training.run_state import collect_state, restore_state
+from svtoolkit.training.run_state import check_state, collect_state, restore_state
 
 
 @pytest.fixture
@@ -93,3 +94,14 @@ def test_a_state_of_another_optimizer_is_refused(make):
     del state["optimizer"]
     with pytest.raises(UserError, match="the saved state does not fit this run: 'optimizer'; use another exp_dir"):
         restore_state(state, there.step, {})
+
+
+def test_a_head_with_several_centers_of_a_class_comes_back(make, tmp_path):
+    several = SubcenterLossConfig(name="aam_subcenter", scale=16.0)
+    there = make(steps=1, loss=several)
+    facts = {"finished_steps": 1, "seconds": 1.25, "nonfinite_steps": 0, "fingerprint": "abc", "micro_batch": 8}
+    save_state(tmp_path / "states", 1, collect_state(there.step, {}, **facts), keep=1)
+    loaded = load_latest_state(tmp_path / "states", check_state)
+    here = make(loss=several)
+    restore_state(loaded[1], here.step, {})
+    assert torch.equal(here.step.head.weight, there.step.head.weight)

@@ -108,6 +108,11 @@ def write(folder: Path, weights: Mapping[str, Tensor], description: ModelDescrip
     Raises:
         UserError: a network or features that WeSpeaker does not have.
     """
+    if ranks := description.model.get("ranks"):
+        raise UserError(
+            f"its layers {list_names(list(ranks))} are products of low rank, which WeSpeaker has no names for; keep it "
+            "in our form, or give the model that it was made of"
+        )
     dataset = _dataset_args(description.features, description.model["name"])
     model, arguments = config_of(description.model)
     content = {"model": model, "model_args": arguments, "dataset_args": dataset}
