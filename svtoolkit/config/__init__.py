@@ -58,6 +58,7 @@ from svtoolkit.config.networks import (
 )
 from svtoolkit.config.scoring import (
     CalibrateConfig,
+    CompareConfig,
     EmbedConfig,
     EvaluateConfig,
     ReportConfig,

@@ -19,6 +19,7 @@ from svtoolkit.config.networks import ModelConfig, ResNetConfig
 from svtoolkit.config.scoring import (
     FRONT_END,
     CalibrateConfig,
+    CompareConfig,
     EmbedConfig,
     EvaluateConfig,
     ReportConfig,
@@ -255,6 +256,12 @@ COMMANDS: dict[str, Command] = {
         SearchConfig, "the nearest of millions of embeddings", (), "embeddings=a.scp among=b.scp n=10 out=nearest"
     ),
     "evaluate": Command(EvaluateConfig, "EER, minDCF, Cllr and intervals of a score file", (), "scores=s trials=t"),
+    "compare": Command(
+        CompareConfig,
+        "which of several systems is better, or that they cannot be told apart",
+        ("results",),
+        "a.json b.json out=exp/compared",
+    ),
     "report": Command(
         ReportConfig, "result.json and a page that opens offline", (), "results=[a.json,b.json] out=exp/r34/report"
     ),
