@@ -71,6 +71,7 @@ from svtoolkit.config.training import (
     AdamW8bitConfig,
     AdamWConfig,
     AugmentConfig,
+    CrossvalConfig,
     FeaturesConfig,
     MarginScheduleConfig,
     OptimConfig,

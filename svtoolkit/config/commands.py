@@ -28,7 +28,7 @@ from svtoolkit.config.scoring import (
     VerifyConfig,
 )
 from svtoolkit.config.setting import REQUIRED, setting
-from svtoolkit.config.training import OptimConfig, SGDConfig, TrainConfig
+from svtoolkit.config.training import CrossvalConfig, OptimConfig, SGDConfig, TrainConfig
 
 
 @dataclass
@@ -261,6 +261,12 @@ COMMANDS: dict[str, Command] = {
         "which of several systems is better, or that they cannot be told apart",
         ("results",),
         "a.json b.json out=exp/compared",
+    ),
+    "crossval": Command(
+        CrossvalConfig,
+        "train on all folds of the speakers but one and evaluate on that, fold by fold",
+        (),
+        "experiment=mini data.train=data/all exp_dir=exp/cv folds=5 seeds=[1,2,3]",
     ),
     "report": Command(
         ReportConfig, "result.json and a page that opens offline", (), "results=[a.json,b.json] out=exp/r34/report"
