@@ -260,7 +260,9 @@ def _pool(
             resamples=config.resamples, confidence=config.confidence, seed=0,
         )  # fmt: skip
         _write_json(out / "scores" / f"{name}.json", result)
-        results[name] = {key: result[key] for key in ("eer", "eer_interval", "min_dcf", "min_dcf_intervals", "trials")}
+        kept = ("eer", "eer_interval", "min_dcf", "min_dcf_intervals", "trials")
+        mean = float(np.mean([one[name]["eer"] for one in done]))
+        results[name] = {key: result[key] for key in kept} | {"mean_eer": mean}
     return results
 
 
@@ -278,7 +280,8 @@ def told(done: Sequence[Mapping[str, Any]], pooled: Mapping[str, Any]) -> Iterat
             low, high = (100 * bound for bound in result["eer_interval"])
             interval = f" ({low:.2f} to {high:.2f} over speakers)"
         costs = ", ".join(f"minDCF({prior}) {cost:.4f}" for prior, cost in result["min_dcf"].items())
-        yield f"pooled, {name}: EER {100 * result['eer']:.2f} %{interval}, {costs}, {result['trials']} trials"
+        mean = f"the mean of the trainings is {100 * result['mean_eer']:.2f} %"
+        yield f"pooled, {name}: EER {100 * result['eer']:.2f} %{interval}, {costs}, {result['trials']} trials; {mean}"
 
 
 def _succeed(status: int) -> None:

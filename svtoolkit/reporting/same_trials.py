@@ -55,14 +55,20 @@ def _digest(result: Mapping[str, Any], known: dict[str, str]) -> str:
 
 
 def _explain_difference(one: Mapping[str, Any], other: Mapping[str, Any], remedy: str) -> str:
-    """The first line of a list that is not that of another, and what to do."""
+    """The first trial that one list has and the other has not, or has elsewhere, and what to do."""
     files = one["trials_file"], other["trials_file"]
-    lines = zip_longest(*(parse_trials(file) for file in files))
-    first, second = next((a, b) for a, b in lines if a is None or b is None or a[2] != b[2])
+    listed = [list(parse_trials(file)) for file in files]
+    known = [{trial for _, _, trial in lines} for lines in listed]
+    first, second = next((a, b) for a, b in zip_longest(*listed) if a is None or b is None or a[2] != b[2])
+    if first and second and first[2] in known[1] and second[2] in known[0]:  # in another order
+        foreign = next((line for line in listed[1] if line[2] not in known[0]), None)
+        missing = next((line for line in listed[0] if line[2] not in known[1]), None)
+        first, second = (None, foreign) if foreign else (missing, None) if missing else (first, second)
     if second is None:
-        found = f"{files[1]}: ends before `{first[1]}` of {files[0]}:{first[0]}"
+        assert first is not None
+        found = f"{files[1]}: lacks `{first[1]}` of {files[0]}:{first[0]}"
     else:
-        there = f"{files[0]}:{first[0]} has `{first[1]}`" if first else f"{files[0]} ends before it"
+        there = f"{files[0]}:{first[0]} has `{first[1]}`" if first else f"{files[0]} lacks it"
         found = f"{files[1]}:{second[0]}: found `{second[1]}`, but {there}"
     return (
         f"{found}; {label_of(other)} and {label_of(one)} can be compared on the same trials alone: score both on one "

@@ -86,6 +86,7 @@ def test_the_figures_are_those_of_the_scores(finished):
             parts.append((scores, trials.target))
         scores, target = (np.concatenate(column) for column in zip(*parts, strict=True))
         assert content["pooled"][name]["eer"] == equal_error_rate(scores, target)[0]
+        assert content["pooled"][name]["mean_eer"] == sum(one[name]["eer"] for one in content["folds"]) / 2
         evaluated = json.loads((finished / "scores" / f"{name}.json").read_text())
         assert evaluated["eer"] == content["pooled"][name]["eer"]
         assert evaluated["eer_interval"] == content["pooled"][name]["eer_interval"] is not None
