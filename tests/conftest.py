@@ -84,6 +84,7 @@ END_TO_END = {
     "reporting/test_report_figures.py": 5,
     "data/sharding/test_shard_refusals.py": 5,
     "training/test_bad_utterances.py": 5,
+    "commands/test_crossval_command.py": 6,
     "commands/test_embed.py": 5,
     "runs/test_exp_dir.py": 5,
     "scripts/test_test_and_ci.py": 5,

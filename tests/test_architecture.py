@@ -49,6 +49,7 @@ def skeleton_in(folder: Path) -> Path:
     (package / "distributed" / "sharded_head.py").touch()
     (package / "distributed" / "class_shards.py").write_text("import svtoolkit.distributed.sharded_head\n")
     (package / "commands" / "multirun.py").write_text("import svtoolkit.commands.train\n")
+    (package / "commands" / "crossval.py").write_text("import svtoolkit.commands.train\n")
     (package / "__init__.py").write_text("def offer():\n    import svtoolkit.commands.train\n")
     (package / "data" / "inner").mkdir()
     (package / "data" / "inner" / "__init__.py").touch()

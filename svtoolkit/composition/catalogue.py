@@ -15,8 +15,8 @@ from svtoolkit.system.plain_data import check_yaml
 from svtoolkit.system.regular_file import is_regular
 
 EXPERIMENT = "experiment"
-WITH_EXPERIMENTS = "train"
-"""The command whose settings an experiment can change."""
+WITH_EXPERIMENTS = ("train", "crossval")
+"""The commands whose settings an experiment can change."""
 
 
 OF_ONE_COMMAND = {"plan": {"model": {"all": Option(ModelConfig("all"), "every network, from stored figures")}}}
@@ -69,13 +69,13 @@ class Catalogue:
         self.command = command
         self.by_path: set[tuple[str, str]] = set()
         self.classes = group_classes(command)
-        folders = [conf_dir()] if command == WITH_EXPERIMENTS else []
+        folders = [conf_dir()] if command in WITH_EXPERIMENTS else []
         if config_dir is not None:
             if not Path(config_dir).is_dir():
                 raise UserError(f"{config_dir}: there is no such folder; expected that of --config-dir")
             folders.append(Path(config_dir))
         self.own = OF_ONE_COMMAND.get(command, {})
-        groups = [*self.classes, *([EXPERIMENT] if command == WITH_EXPERIMENTS else [])]
+        groups = [*self.classes, *([EXPERIMENT] if command in WITH_EXPERIMENTS else [])]
         self.files = {group: dict(_yaml_files(folders, group)) for group in groups}
         self.options = {
             group: sorted({*GROUPS.get(group, {}), *self.files[group], *self.own.get(group, {})}, key=by_number)

@@ -17,6 +17,7 @@ COMMON = ("--help", "--cfg")
 FIXED = {
     ("prepare", "part"): ["all", "dev", "test"],
     ("train", "resume"): ["auto", "never"],
+    ("crossval", "resume"): ["auto", "never"],
     ("score", "normalisation"): ["none", "s-norm", "as-norm"],
     ("completion", "shell"): list(SHELLS),
 }

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from svtoolkit.composition.catalogue import EXPERIMENT, Catalogue
+from svtoolkit.composition.catalogue import EXPERIMENT, WITH_EXPERIMENTS, Catalogue
 from svtoolkit.composition.groups import TOLD_BY, from_a_package
 from svtoolkit.composition.keys import did_you_mean, expected, is_list_of_texts, is_text, options_with
 from svtoolkit.errors import UserError
@@ -53,7 +53,7 @@ def _refuse_unknown_option(catalogue: Catalogue, group: str, option: str) -> Non
     command, options = catalogue.command, catalogue.options[group]
     if group == "model" and option in RELEASED_NETWORKS:
         how = "cannot be trained; `svt models` lists the networks that can"
-        if option in FINE_TUNED and command == "train":
+        if option in FINE_TUNED and command in WITH_EXPERIMENTS:
             how = "is not trained without one: leave model= out, and name the release with init_from="
         elif option in FINE_TUNED:
             how = "is not built without one: `svt train --dry-run init_from=RELEASE` says what its training needs"

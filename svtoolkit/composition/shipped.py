@@ -14,7 +14,7 @@ from svtoolkit.errors import UserError
 
 def shipped_names() -> list[str]:
     """experiment/mini, optim/sgd and so on; experiments first."""
-    options = Catalogue(WITH_EXPERIMENTS).options
+    options = Catalogue(WITH_EXPERIMENTS[0]).options
     groups = [EXPERIMENT, *(group for group in options if group != EXPERIMENT)]
     return [f"{group}/{option}" for group in groups for option in options[group]]
 
@@ -31,7 +31,7 @@ def shipped_text(name: str) -> str:
         raise UserError(f"there is no {name!r} to copy; {nearest and f'{nearest} '}all: {', '.join(names)}")
     group, _, option = name.partition("/")
     if group == EXPERIMENT:
-        return Catalogue(WITH_EXPERIMENTS).files[EXPERIMENT][option].read_text(encoding="utf-8")
+        return Catalogue(WITH_EXPERIMENTS[0]).files[EXPERIMENT][option].read_text(encoding="utf-8")
     return _preset(group, option)
 
 

@@ -61,6 +61,7 @@ from svtoolkit.config.networks import (
 )
 from svtoolkit.config.scoring import (
     CalibrateConfig,
+    CompareConfig,
     EmbedConfig,
     EnrolConfig,
     EnrolledConfig,
@@ -78,6 +79,7 @@ from svtoolkit.config.training import (
     AdamW8bitConfig,
     AdamWConfig,
     AugmentConfig,
+    CrossvalConfig,
     FeaturesConfig,
     MarginScheduleConfig,
     OptimConfig,

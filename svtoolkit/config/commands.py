@@ -21,6 +21,7 @@ from svtoolkit.config.networks import ModelConfig, ResNetConfig
 from svtoolkit.config.scoring import (
     FRONT_END,
     CalibrateConfig,
+    CompareConfig,
     EmbedConfig,
     EnrolConfig,
     EnrolledConfig,
@@ -34,7 +35,7 @@ from svtoolkit.config.scoring import (
 )
 from svtoolkit.config.serving import ServeConfig
 from svtoolkit.config.setting import REQUIRED, setting
-from svtoolkit.config.training import OptimConfig, SGDConfig, TrainConfig
+from svtoolkit.config.training import CrossvalConfig, OptimConfig, SGDConfig, TrainConfig
 
 
 @dataclass
@@ -274,6 +275,18 @@ COMMANDS: dict[str, Command] = {
         SearchConfig, "the nearest of millions of embeddings", (), "embeddings=a.scp among=b.scp n=10 out=nearest"
     ),
     "evaluate": Command(EvaluateConfig, "EER, minDCF, Cllr and intervals of a score file", (), "scores=s trials=t"),
+    "compare": Command(
+        CompareConfig,
+        "which of several systems is better, or that they cannot be told apart",
+        ("results",),
+        "a.json b.json out=exp/compared",
+    ),
+    "crossval": Command(
+        CrossvalConfig,
+        "train on all folds of the speakers but one and evaluate on that, fold by fold",
+        (),
+        "experiment=mini data.train=data/all exp_dir=exp/cv folds=5 seeds=[1,2,3]",
+    ),
     "report": Command(
         ReportConfig, "result.json and a page that opens offline", (), "results=[a.json,b.json] out=exp/r34/report"
     ),

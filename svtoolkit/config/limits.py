@@ -32,6 +32,8 @@ _PROCESSES = Limit(MOST_PROCESSES)
 
 LIMITS: dict[str, Limit] = {
     "seed": Limit(LARGEST_SEED, 0),
+    "seeds": Limit(LARGEST_SEED, 0),
+    "fold_seed": Limit(LARGEST_SEED, 0),
     "jobs": _PROCESSES,
     "threads": _PROCESSES,
     "num_workers": _PROCESSES,

@@ -114,6 +114,25 @@ class EvaluateConfig:
 
 
 @dataclass
+class CompareConfig:
+    """`svt compare`: which of several systems is better by scores of the same trials, or that none can be told."""
+
+    results: list[str] = setting([], "files of svt evaluate, two or more with those of scores")
+    scores: list[str] = setting([], "score files, of any toolkit, that are evaluated here, on trials and utt2spk")
+    trials: str | None = setting(None, "trial list of scores")
+    utt2spk: str | None = setting(
+        None,
+        "speakers of the trials; null: those that svt evaluate was given; durations (utt2dur, segments) and further "
+        "columns (utt2*) beside it are looked at for what else sets the trials apart",
+    )
+    names: list[str] = setting([], "names of the systems, one a result, then one a score file; []: from the files")
+    resamples: int = setting(1000, "bootstrap resamples of the speakers, more where many pairs need them")
+    confidence: float = setting(0.95, "one less the chance that any two systems of equal quality are told apart")
+    seed: int = setting(0, "of the bootstrap's random numbers")
+    out: str | None = setting(None, "folder for the page with the DET curves and for result.json; null: no file")
+
+
+@dataclass
 class ReportConfig:
     """`svt report`: result.json, figures and one page that opens offline; several systems are compared in pairs."""
 

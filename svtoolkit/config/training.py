@@ -270,3 +270,25 @@ class TrainConfig:
     augment: AugmentConfig = setting(AugmentConfig, "random changes of crops")
     validation: ValidationConfig = setting(ValidationConfig, "held-out training speakers")
     trainer: TrainerConfig = setting(TrainerConfig, "the training loop")
+
+
+@dataclass
+class CrossvalConfig(TrainConfig):
+    """`svt crossval`: training on all folds of the speakers but one, evaluation on that, for each fold in turn."""
+
+    folds: int = setting(5, "parts of the speakers of data.train; each is held out once")
+    spk2fold: str | None = setting(
+        None, "lines `speaker fold`, folds from 1, 0: trains every time; null: drawn, balanced, by fold_seed"
+    )
+    fold_seed: int = setting(0, "of the folds and of the trials in them: the same for all systems to be compared")
+    seeds: list[int] = setting([], "of the trainings: each fold is trained with each; []: with seed alone")
+    minutes: float | None = setting(
+        None,
+        "training time of a fold: trainer.epochs becomes the number that fits, by an epoch that is timed first; null: "
+        "trainer.epochs",
+    )
+    average: int = setting(5, "last epochs that are averaged; where fewer are kept, all of them")
+    targets_per_speaker: int = setting(45, "most target trials of a speaker; as many non-target trials are drawn")
+    top_n: int = setting(40, "AS-Norm: closest training speakers taken; all where a fold has fewer")
+    resamples: int = setting(1000, "bootstrap resamples of the speakers; 0: no intervals")
+    confidence: float = setting(0.95, "of the intervals: share of resamples within them")

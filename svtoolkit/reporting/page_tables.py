@@ -51,14 +51,16 @@ def describe(results: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> 
     networks = [network]
     if network == NOTHING:
         of_results = dict.fromkeys(_network(result.get("network") or {}) for result in results)
-        networks = [name for name in of_results if name != NOTHING] or ["not recorded; model=FOLDER names it"]
+        networks = [name for name in of_results if name != NOTHING] or [
+            "not recorded; `svt report model=FOLDER` names it"
+        ]
     data = facts.get("training data")
     sizes = [
         f"{fact(facts[f'training {noun}'])} {noun}"
         for noun in ("speakers", "utterances")
         if facts.get(f"training {noun}") is not None
     ]
-    trained = "not recorded; exp_dir=FOLDER names it" if data is None else ", ".join([fact(data), *sizes])
+    trained = "not recorded; `svt report exp_dir=FOLDER` names it" if data is None else ", ".join([fact(data), *sizes])
     version = f"svtoolkit {facts['svtoolkit']}" if facts.get("svtoolkit") else ""
     commit = f"commit {facts['git commit']}" if facts.get("git commit") else ""
     made = ", ".join(part for part in (str(facts.get("date") or ""), version, commit) if part)
@@ -132,7 +134,7 @@ def comparison_table(group: Mapping[str, Any]) -> Table:
     """The pairs of systems that scored the same trials, with a verdict by each metric."""
     metrics = group["metrics"]
     pairs = len(next(iter(metrics.values())))
-    head = ["first", "second", *map(_metric_name, metrics)]
+    head = ["first", "second", *map(metric_name, metrics)]
     rows = []
     for place in range(pairs):
         of_pair = [listed[place] for listed in metrics.values()]
@@ -147,6 +149,7 @@ def comparison_table(group: Mapping[str, Any]) -> Table:
     ]
     if group["speakers"] < FEW_SPEAKERS:
         notes.append(f"{group['speakers']} speakers are few: verdicts on so few people are not to be relied on.")
+    notes += [f"The trial list: {warning}." for warning in group["design"]["warnings"]]
     return Table(head, rows, texts=len(head), title=", ".join(group["evaluations"]), notes=notes)
 
 
@@ -168,5 +171,6 @@ def _signed(value: float, places: int) -> str:
     return text[1:] if not float(text) else text.replace("-", "\N{MINUS SIGN}")
 
 
-def _metric_name(metric: str) -> str:
+def metric_name(metric: str) -> str:
+    """What a metric of a comparison is called."""
     return "EER" if metric == "eer" else metric.replace("min_dcf_", "minDCF ")

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from svtoolkit.data.trials import Trials, parse_trials, read_trials
 from svtoolkit.data.utt2spk import read_utt2spk
+from svtoolkit.data.utterance_columns import read_utterance_columns
 from svtoolkit.errors import UserError
 from svtoolkit.reporting.formatting import label_of
-from svtoolkit.reporting.result_file import System
-from svtoolkit.scoring.bootstrap import trial_speakers
+from svtoolkit.reporting.result_file import System, read_result
+from svtoolkit.reporting.same_trials import common_part, group_by_trials
+from svtoolkit.runs.provenance import read_record
+from svtoolkit.scoring.bootstrap import check_confidence, trial_speakers
+from svtoolkit.scoring.enrolment import read_enrolments
 from svtoolkit.scoring.evaluation import METRIC_NAMES, METRICS
 from svtoolkit.scoring.paired import compare_systems, enough_resamples
+from svtoolkit.scoring.result import make_result
+from svtoolkit.scoring.trial_design import check_design
 from svtoolkit.system.regular_file import is_regular
 
 CHOICES = ("auto", "all", "none")
+
+OTHER_LISTS = {
+    strict: f", give evaluations of different lists different names (`svt evaluate name=...`), or compare={choice}"
+    for strict, choice in ((False, "none"), (True, "auto"))
+}
+"""What may be done where lists differ, by whether all have to be one."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,34 @@ class Request:
     resamples: int
     confidence: float
     seed: int
+
+
+def gather_results(
+    results: Sequence[str], scores: Sequence[str], *, trials: str | None, utt2spk: str | None, **drawn: Any
+) -> list[dict[str, Any]]:
+    """The results of files of `svt evaluate`, then those of score files, evaluated here.
+
+    Args:
+        trials, utt2spk: of the score files.
+        drawn: resamples, confidence and seed of their intervals.
+
+    Raises:
+        UserError: no file at all, scores without trials or trials without scores; what is read is refused.
+    """
+    if not results and not scores:
+        raise UserError(
+            "results lists no file; give results=[a.json,b.json], as written by `svt evaluate`, or scores=[a,b] and "
+            "trials=FILE"
+        )
+    found = [read_result(Path(path)) for path in results]
+    if scores and trials is None:
+        raise UserError("scores needs the trial list that was scored; give trials=FILE")
+    if trials is not None and not scores:
+        raise UserError("trials is the list of scores=[...], which lists no file; leave trials out, or give scores")
+    for path in scores:
+        # The command line is that of the caller, who evaluates the file.
+        found.append(make_result(path, str(trials), utt2spk=utt2spk, command="", **drawn))
+    return found
 
 
 def name_systems(results: Sequence[dict[str, Any]], names: Sequence[str]) -> None:
@@ -82,9 +117,10 @@ def compare_in_groups(systems: Sequence[System], request: Request) -> tuple[list
 
     Returns:
         the comparisons, one mapping a group of systems: ``systems`` and ``evaluations`` (names), ``trials``,
-        ``speakers``, ``resamples``, ``confidence`` and ``metrics``: metric -> list of pairs, each ``first``,
-        ``second``, ``difference``, ``interval``, ``confidence``, ``p_value``, ``p_holm`` and ``better``, a name or
-        None; and notes that say which group was not compared and why.
+        ``speakers``, ``resamples``, ``confidence``, ``design`` (what else than the speakers sets the trials apart:
+        ``utterances``, ``on_both_sides``, ``confounds`` and the ``warnings``) and ``metrics``: metric -> list of pairs,
+        each ``first``, ``second``, ``difference``, ``interval``, ``confidence``, ``p_value``, ``p_holm`` and
+        ``better``, a name or None; and notes that say which group was not compared and why.
 
     Raises:
         UserError: results of one evaluation, or with compare=all any, of different trial lists; an unknown choice;
@@ -95,92 +131,73 @@ def compare_in_groups(systems: Sequence[System], request: Request) -> tuple[list
     if request.compare == "none" or not request.resamples:
         return [], []
     comparisons, notes = [], []
-    for group in _group(systems, strict=request.compare == "all"):
+    strict = request.compare == "all"
+    for group in group_by_trials(systems, strict=strict, remedy=OTHER_LISTS[strict]):
         if len(group) < 2:
             continue
-        speakers = _speakers_file(group, request.utt2spk)
+        speakers = speakers_file(group, request.utt2spk)
         if speakers is None:
             names = ", ".join(label_of(system.result) for system in group)
             notes.append(f"{names}: not compared, as the speakers of the trials are not known; give utt2spk=FILE.")
         else:
-            comparisons.append(_compare(group, speakers, request))
+            drawn = {"resamples": request.resamples, "seed": request.seed}
+            comparisons.append(compare_group(group, speakers, confidence=request.confidence, **drawn))
     return comparisons, notes
 
 
-def _group(systems: Sequence[System], *, strict: bool) -> list[list[System]]:
-    """Systems of the same trials together, in whatever order and form their lists stand.
-
-    Raises:
-        UserError: different lists of evaluations of the same name or, if ``strict``, of any two.
-    """
-    groups: list[list[System]] = []
-    digests: dict[str, str] = {}
-    for system in systems:
-        for group in groups:
-            if _digest(group[0].result, digests) == _digest(system.result, digests):
-                group.append(system)
-                break
-            first = next((one for one in group if one.result["evaluation"] == system.result["evaluation"]), None)
-            if strict or first:
-                raise UserError(_explain_difference((first or group[0]).result, system.result, strict=strict))
-        else:
-            groups.append([system])
-    return groups
-
-
-def _digest(result: Mapping[str, Any], known: dict[str, str]) -> str:
-    """Of the trials of a result, whatever the order and the form of their list; each list is read once."""
-    file = result["trials_sha256"]
-    if file not in known:
-        trials = read_trials(result["trials_file"])
-        listed = sorted(zip(trials.enrol, trials.test, trials.target.tolist(), strict=True))
-        known[file] = hashlib.sha256(repr(listed).encode("utf-8", "surrogatepass")).hexdigest()
-    return known[file]
-
-
-def _explain_difference(one: Mapping[str, Any], other: Mapping[str, Any], *, strict: bool) -> str:
-    """The first line of a list that is not that of another, and what to do."""
-    files = one["trials_file"], other["trials_file"]
-    lines = zip_longest(*(parse_trials(file) for file in files))
-    first, second = next((a, b) for a, b in lines if a is None or b is None or a[2] != b[2])
-    if second is None:
-        found = f"{files[1]}: ends before `{first[1]}` of {files[0]}:{first[0]}"
-    else:
-        there = f"{files[0]}:{first[0]} has `{first[1]}`" if first else f"{files[0]} ends before it"
-        found = f"{files[1]}:{second[0]}: found `{second[1]}`, but {there}"
-    remedy = "compare=none" if not strict else "compare=auto"
-    return (
-        f"{found}; {label_of(other)} and {label_of(one)} can be compared on the same trials alone: score both on one "
-        f"list, give evaluations of different lists different names (`svt evaluate name=...`), or {remedy}"
-    )
-
-
-def _speakers_file(group: Sequence[System], given: str | None) -> str | None:
+def speakers_file(group: Sequence[System], given: str | None) -> str | None:
+    """The one given, else that which a result was evaluated with and which is still there; None: nothing is known."""
     if given is not None:
         return given
     files = (system.result.get("utt2spk_file") for system in group)
     return next((file for file in files if file and is_regular(file)), None)
 
 
-def _compare(group: Sequence[System], speakers_file: str, request: Request) -> dict[str, Any]:
-    trials, scores = _common(group)
+def compare_group(
+    group: Sequence[System], utt2spk_file: str, *, resamples: int, confidence: float, seed: int
+) -> dict[str, Any]:
+    """One comparison of ``compare_in_groups``, of systems of the same trials.
+
+    Args:
+        utt2spk_file: the speakers of the trials; other tables beside it tell how the trial list was designed.
+        resamples, confidence, seed: as of ``Request``.
+
+    Raises:
+        UserError: utterances without a speaker, labels that contradict the speakers, a confidence that is none.
+    """
+    check_confidence(confidence)
+    trials, scores = common_part(group)
     labels = [label_of(system.result) for system in group]
-    resamples = max(request.resamples, enough_resamples(len(group), request.confidence))
+    resamples = max(resamples, enough_resamples(len(group), confidence))
     try:
-        sides = trial_speakers(trials, read_utt2spk(speakers_file))
+        utt2spk = read_utt2spk(utt2spk_file)
+        sides = trial_speakers(trials, utt2spk)
         found = compare_systems(
             scores, *sides, trials.target, METRICS,
-            resamples=resamples, confidence=request.confidence, seed=request.seed,
+            resamples=resamples, confidence=confidence, seed=seed,
         )  # fmt: skip
     except UserError as error:
-        raise UserError(f"{speakers_file}, {' and '.join(labels[:2])}: {error}") from error
+        raise UserError(f"{utt2spk_file}, {' and '.join(labels[:2])}: {error}") from error
+    known = read_utterance_columns(Path(utt2spk_file).parent, utt2spk)
+    design = check_design(
+        trials, *sides, durations=known.durations, columns=known.values, enrolments=_enrolments(group), seed=seed
+    )
     return {
         "systems": labels,
         "evaluations": list(dict.fromkeys(system.result["evaluation"] for system in group)),
         "trials": len(trials),
         "speakers": len({*sides[0], *sides[1]}),
         "resamples": resamples,
-        "confidence": request.confidence,
+        "confidence": confidence,
+        "design": {
+            "utterances": design.utterances,
+            "on_both_sides": design.on_both_sides,
+            "confounds": {
+                confound.column: {"auc": confound.auc, "interval": confound.interval and list(confound.interval)}
+                for confound in design.confounds
+            },
+            "warnings": design.warnings(),
+        },
         "metrics": {
             name: [
                 {
@@ -200,15 +217,7 @@ def _compare(group: Sequence[System], speakers_file: str, request: Request) -> d
     }
 
 
-def _common(group: Sequence[System]) -> tuple[Trials, list[np.ndarray]]:
-    """The trials that all systems of a group have scored, and the scores of each, in the order of the first."""
-    first = group[0].trials
-    pairs = list(zip(first.enrol, first.test, strict=True))
-    tables = [
-        dict(zip(zip(system.trials.enrol, system.trials.test, strict=True), system.scores.tolist(), strict=True))
-        for system in group[1:]
-    ]
-    rows = [row for row, pair in enumerate(pairs) if all(pair in table for table in tables)]
-    kept = np.array(rows, dtype=np.int64)
-    others = [np.array([table[pairs[row]] for row in rows]) for table in tables]
-    return first.take(kept), [group[0].scores[kept], *others]
+def _enrolments(group: Sequence[System]) -> dict[str, list[str]]:
+    """The enrolment map that the scores of the first system were made with, where its record names one."""
+    file = read_record(f"{group[0].result['scores_file']}.yaml").get("enrolments")
+    return read_enrolments(file) if isinstance(file, str) and is_regular(file) else {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -70,7 +70,7 @@ def check_run(config: TrainConfig) -> None:
         return
     if config.resume == "never":
         raise UserError(f"{exp_dir}: holds a run already and resume=never; choose another exp_dir, or resume=auto")
-    _check_same_config(exp_dir / CONFIG, asdict(config))
+    check_same_config(exp_dir / CONFIG, asdict(config))
 
 
 def write_config(config: TrainConfig) -> None:
@@ -174,7 +174,17 @@ def _explaining(path: Path) -> Iterator[None]:
         raise UserError(f"{path}: cannot be written ({error}); choose another exp_dir or free some disk") from error
 
 
-def _check_same_config(saved: Path, content: dict[str, Any]) -> None:
+def check_same_config(saved: Path, content: dict[str, Any], *, further: Collection[str] = ()) -> None:
+    """Refuse to resume what was begun with another configuration.
+
+    Args:
+        saved: the configuration that it was begun with.
+        content: that of now.
+        further: keys that may change, too.
+
+    Raises:
+        UserError: a key that changes what is learnt differs, or the file cannot be read.
+    """
     if not is_regular(saved):
         raise UserError(f"{saved}: is missing, but there are states of a run; restore it or use another exp_dir")
     try:
@@ -189,7 +199,11 @@ def _check_same_config(saved: Path, content: dict[str, Any]) -> None:
     before = {group: begun[group] for group in NEW_GROUPS} | before  # what a run had before there was a choice
     before, now = (flatten(without_credentials(each)) for each in (before, content))
     changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
-    free = {*FREE_KEYS, *(["trainer.max_batch_size"] if now["trainer.batch_size"] is not None else [])}  # no effect
+    free = {
+        *FREE_KEYS,
+        *further,
+        *(["trainer.max_batch_size"] if now["trainer.batch_size"] is not None else []),
+    }  # no effect
     if _are_exact(before) and _are_exact(now):
         free |= {key for key in changed if key.startswith("memory.")} - ARITHMETIC
     changed = [key for key in changed if key not in free and not key.startswith(FREE_PREFIX)]

@@ -157,7 +157,7 @@ def resample_metrics(
         raise UserError(f"resamples is {resamples}; expected 2 or more, 1000 for bounds of 95 %")
     flags = np.asarray(target, dtype=bool)
     checked = [check_scores(scores, flags)[0] for scores in systems]
-    trials = _number_speakers(enrol_speakers, test_speakers, flags)
+    trials = number_speakers(enrol_speakers, test_speakers, flags)
     counts = trials.by_speaker(np.ones(len(flags), dtype=bool))
     resampled = [ResampledMetrics(scores, trials, metrics) for scores in checked]
 
@@ -165,7 +165,7 @@ def resample_metrics(
         return np.stack([system(*draws) for system in resampled], axis=1)
 
     jobs = count_cores() if len(flags) > SMALL else 1
-    draws = _draw_speakers(np.random.default_rng(seed), counts, trials.speakers, resamples)
+    draws = draw_speakers(np.random.default_rng(seed), counts, trials.speakers, resamples)
     values = []
     for found in map_in_order(measure, draws, jobs):
         values.append(found)
@@ -187,7 +187,7 @@ class Draws(NamedTuple):
     nontargets: np.ndarray
 
 
-def _draw_speakers(rng: np.random.Generator, counts: Counts, speakers: int, resamples: int) -> Iterator[Draws]:
+def draw_speakers(rng: np.random.Generator, counts: Counts, speakers: int, resamples: int) -> Iterator[Draws]:
     """Resamples that have trials of both kinds, ``DRAWS`` at a time.
 
     With few speakers a draw may hold no trial of a kind. It is drawn again; at worst (one speaker with target trials,
@@ -203,7 +203,7 @@ def _draw_speakers(rng: np.random.Generator, counts: Counts, speakers: int, resa
             yield Draws(drawn[useful], targets[useful], nontargets[useful])
 
 
-def _number_speakers(enrol_speakers: Sequence[str], test_speakers: Sequence[str], target: np.ndarray) -> SpeakerTrials:
+def number_speakers(enrol_speakers: Sequence[str], test_speakers: Sequence[str], target: np.ndarray) -> SpeakerTrials:
     """Speakers as numbers, in the order in which they appear."""
     if not len(enrol_speakers) == len(test_speakers) == len(target):
         raise UserError(

@@ -159,7 +159,7 @@ def test_network_and_data_are_named_at_the_top(page, tmp_path):
         assert shown in top
     scored = draw_scores(60)
     index = write_report(tmp_path, results=[make_result(scored)], scored=[scored])
-    assert "not recorded; model=FOLDER names it" in index.read_text(encoding="utf-8")
+    assert "not recorded; `svt report model=FOLDER` names it" in index.read_text(encoding="utf-8")
 
 
 def test_a_cell_says_what_it_is_of_where_rows_are_blocks(page):
@@ -194,7 +194,8 @@ def test_pairs_of_systems_have_a_verdict(tmp_path):
     even = PAIR | {"difference": 0.0, "interval": [-0.01, 0.01], "p_holm": 0.6, "better": None}
     group = {
         "systems": ["a", "b"], "evaluations": ["eval"], "trials": 60, "speakers": 12, "resamples": 1000,
-        "confidence": 0.95, "metrics": {"eer": [PAIR], "min_dcf_0.01": [even]},
+        "confidence": 0.95, "design": {"warnings": ["3 trials repeat a pair"]},
+        "metrics": {"eer": [PAIR], "min_dcf_0.01": [even]},
     }  # fmt: skip
     index = write_report(
         tmp_path, results=results, scored=[scored] * 2, comparisons=[group], notes=["c, d: not compared"]
@@ -206,6 +207,7 @@ def test_pairs_of_systems_have_a_verdict(tmp_path):
         "cannot be told apart0.0000; 97.5 % interval −0.0100 to +0.0100; p 0.600",
     ]
     assert "12 speakers are few" in page.text
+    assert "The trial list: 3 trials repeat a pair." in page.text
     assert "c, d: not compared" in page.text
     assert json.loads((tmp_path / "result.json").read_text())["comparisons"] == [group]
 

@@ -110,7 +110,7 @@ def test_each_evaluation_is_a_group_of_its_own(tmp_path, request_of):
     [
         ({3: "s0-0 s7-2 nontarget"}, "auto", r"trials-1:4: found `s0-0 s7-2 nontarget`, but .*trials-0:4 has `{line}`"),
         ({3: None}, "auto", r"trials-1:4: found `{after}`, but .*trials-0:4 has `{line}`"),
-        ({-1: None}, "auto", r"trials-1: ends before `{last}` of .*trials-0:276; .*, or compare=none"),
+        ({-1: None}, "auto", r"trials-1: lacks `{last}` of .*trials-0:276; .*, or compare=none"),
         ({2: "s0-1 s0-2 nontarget"}, "all", r"trials-1:3: found .* or compare=auto"),
     ],
 )
@@ -122,6 +122,21 @@ def test_different_lists_are_refused_by_their_first_line(tmp_path, request_of, c
     systems = [make_system(tmp_path, LINES, seed=0), make_system(tmp_path, lines, seed=1, evaluation=other)]
     with pytest.raises(UserError, match=message.format(line=LINES[3], after=LINES[4], last=LINES[-1])):
         compare_in_groups(systems, request_of(compare=compare))
+
+
+def test_a_list_in_another_order_is_refused_by_the_trial_that_differs(tmp_path, request_of):
+    lines = LINES[::-1]
+    one = make_system(tmp_path, LINES, seed=0)
+    for changed, message in (
+        (
+            [*lines[:5], "s0-0 s7-2 target", *lines[6:]],
+            r"trials-1:6: found `s0-0 s7-2 target`, but .*trials-0 lacks it",
+        ),
+        ([*lines[:5], *lines[6:]], f"trials-1: lacks `{lines[5]}` of .*trials-0:271; "),
+    ):
+        other = make_system(tmp_path, changed, seed=1)
+        with pytest.raises(UserError, match=message):
+            compare_in_groups([one, other], request_of())
 
 
 def test_without_speakers_a_note_says_what_is_missing(tmp_path, request_of):

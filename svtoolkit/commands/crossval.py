@@ -1,0 +1,295 @@
+"""svt crossval: training on all folds of the speakers but one, evaluation on that, for each fold in turn."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from svtoolkit.commands import average, embed, score, train
+from svtoolkit.config import AverageConfig, CrossvalConfig, EmbedConfig, ScoreConfig, TrainConfig
+from svtoolkit.data.fold_dirs import EVAL, TRAIN, TRIALS, FoldedData, read_folded, write_pooled
+from svtoolkit.data.folds import draw_folds, read_folds
+from svtoolkit.data.tables import write_table
+from svtoolkit.data.trials import read_trials
+from svtoolkit.distributed.rank import rank_in_environment
+from svtoolkit.errors import UserError
+from svtoolkit.runs.exp_dir import CONFIG, LOGS, check_same_config, write_config
+from svtoolkit.runs.provenance import write_record
+from svtoolkit.runs.run_history import read_history
+from svtoolkit.scoring.evaluation import evaluate_scores
+from svtoolkit.scoring.result import make_result
+from svtoolkit.scoring.score_file import align_scores, write_scores
+from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.output import inside_recipe, say_next
+from svtoolkit.system.output_folder import claim_folder, hold_alone
+from svtoolkit.system.regular_file import is_regular
+
+log = logging.getLogger(__name__)
+
+SYSTEMS = {"cosine": "none", "as-norm": "as-norm"}
+"""Score file -> how its scores are normalised."""
+
+RESULT, DONE, EPOCHS = "crossval.json", "fold.json", "epochs.json"
+"""What all folds gave; one training of one fold, written when its scores are; how many epochs fit into minutes."""
+
+TIMED = "timed"
+"""Folder of the run of which an epoch is timed."""
+
+FREE_KEYS = {"seed", "seeds", "resamples", "confidence"}
+"""Keys that may change when a cross-validation is resumed: trainings are added, intervals drawn anew."""
+
+
+class StoppedError(Exception):
+    """A command of a fold did not succeed.
+
+    Args:
+        status: its exit status.
+    """
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+def run(config: CrossvalConfig, command_line: str) -> int:
+    """Train and score what is not yet done, pool the scores, evaluate; the status is that of what stopped it."""
+    _check(config)
+    config = replace(config, seeds=config.seeds or [config.seed])
+    out, folder = Path(config.exp_dir), Path(config.data.train)
+    kaldi_dir = read_folded(folder, config.data.root, config.data.source)
+    counts = {speaker: len(utterances) for speaker, utterances in kaldi_dir.spk2utt.items()}
+    if config.spk2fold is None:
+        fold_of = draw_folds(counts, folds=config.folds, seed=config.fold_seed)
+    else:
+        fold_of = read_folds(config.spk2fold, counts, folds=config.folds)
+    data = FoldedData(folder, kaldi_dir, fold_of)
+    begun = any(out.glob(f"fold*/seed*/{CONFIG}"))
+    if begun:
+        if config.resume == "never":
+            raise UserError(f"{out}: holds a cross-validation already and resume=never; choose another exp_dir")
+        check_same_config(out / CONFIG, asdict(config), further=FREE_KEYS)
+    out.mkdir(parents=True, exist_ok=True)
+    busy = f"{out}: another cross-validation is running there; wait for it, stop it, or choose another exp_dir"
+    with hold_alone(out / ".lock", busy=busy), inside_recipe():
+        claim_folder(
+            out / "data.json",
+            {"speakers and audio": data.digest()},
+            content="a cross-validation of",
+            is_empty=not begun,
+        )
+        write_config(config)
+        write_table(out / "spk2fold", {speaker: str(fold) for speaker, fold in fold_of.items()})
+        if not begun:
+            _write_folds(config, data, out)
+        try:
+            done = _all_folds(config, out, command_line)
+        except StoppedError as stop:
+            log.info("stopped: the same command resumes, and what is finished is not done again")
+            return stop.status
+        pooled = _pool(config, data, out, done, command_line)
+    _write_json(out / RESULT, {"command": command_line, "folds": done, "pooled": pooled})
+    for line in told(done, pooled):
+        log.info("%s", line)
+    other = str(Path(out.parent, "OTHER", "scores", "cosine.json"))
+    say_next("svt", "compare", str(out / "scores" / "cosine.json"), other)
+    return 0
+
+
+def _check(config: CrossvalConfig) -> None:
+    """Refuse what the words alone contradict, before anything is read or written."""
+    if rank_in_environment() is not None:
+        raise UserError("torchrun is for `svt train`; start svt crossval without it, with trainer.devices=N")
+    if len(set(config.seeds)) < len(config.seeds):
+        raise UserError(f"seeds is {config.seeds}, expected each seed once")
+    for name in ("average", "targets_per_speaker"):
+        if getattr(config, name) < 1:
+            raise UserError(f"{name} is {getattr(config, name)}, expected 1 or more")
+    if config.top_n < 2:
+        raise UserError(f"top_n is {config.top_n}, expected 2 or more")
+    if config.minutes is not None and config.minutes <= 0:
+        raise UserError(f"minutes is {config.minutes:g}, expected more than 0, or null")
+    if config.resamples < 0 or config.resamples == 1:
+        raise UserError(f"resamples is {config.resamples}, expected 2 or more, such as 1000, or 0: no intervals")
+
+
+@dataclass(frozen=True)
+class _Fold:
+    """One training of one fold.
+
+    Attributes:
+        data: folder with its TRAIN and EVAL.
+        exp_dir: of the run.
+    """
+
+    number: int
+    seed: int
+    data: Path
+    exp_dir: Path
+
+    @property
+    def trials(self) -> Path:
+        return self.data / EVAL / TRIALS
+
+
+def _write_folds(config: CrossvalConfig, data: FoldedData, out: Path) -> None:
+    for number in range(1, config.folds + 1):
+        targets = config.targets_per_speaker
+        data.write(out / f"fold{number}", number, seed=config.fold_seed, targets_per_speaker=targets)
+    (out / EPOCHS).unlink(missing_ok=True)  # perhaps of other settings
+    shutil.rmtree(out / TIMED, ignore_errors=True)
+
+
+def _all_folds(config: CrossvalConfig, out: Path, command_line: str) -> list[dict[str, Any]]:
+    """What each training gave, those of one seed together."""
+    folds = [
+        _Fold(number, seed, out / f"fold{number}", out / f"fold{number}" / f"seed{seed}")
+        for seed in config.seeds
+        for number in range(1, config.folds + 1)
+    ]
+    if config.minutes is not None:
+        config = _with_epochs(config, folds[0], config.minutes, out, command_line)
+    done = []
+    for place, fold in enumerate(folds, start=1):
+        if is_regular(fold.exp_dir / DONE):
+            log.info("fold %d, seed %d: finished before", fold.number, fold.seed)
+        else:
+            log.info("=== fold %d, seed %d: %d of %d trainings", fold.number, fold.seed, place, len(folds))
+            _one_fold(config, fold, command_line)
+        done.append(json.loads((fold.exp_dir / DONE).read_text(encoding="utf-8")))
+    return done
+
+
+def _one_fold(config: CrossvalConfig, fold: _Fold, command_line: str) -> None:
+    """Train, average, embed, score; each step is the command of that name."""
+    model, scores = fold.exp_dir / "model", fold.exp_dir / "scores"
+    embeddings = fold.exp_dir / "embeddings"
+    _succeed(train.run(_training(config, fold), command_line))
+    _succeed(average.run(AverageConfig(str(fold.exp_dir), num=config.average, out=str(model)), command_line))
+    for part in (EVAL, TRAIN):
+        settings = EmbedConfig(
+            model=str(model), data=str(fold.data / part), out=str(embeddings / part),
+            device=config.trainer.device, threads=config.trainer.threads,
+            channel=config.data.channel, resample=config.data.resample,
+        )  # fmt: skip
+        _succeed(embed.run(settings, command_line))
+    speakers = len(set(read_folded(fold.data / TRAIN, None, None).utt2spk.values()))
+    listed = read_trials(fold.trials)
+    measured = {}
+    for name, normalisation in SYSTEMS.items():
+        normalised = normalisation != "none"
+        scored = ScoreConfig(
+            trials=str(fold.trials), embeddings=str(embeddings / f"{EVAL}.scp"), out=str(scores / name),
+            normalisation=normalisation,
+            cohort=str(embeddings / f"{TRAIN}.scp"), cohort_utt2spk=str(fold.data / TRAIN / "utt2spk"),
+            utt2spk=str(fold.data / EVAL / "utt2spk"), subtract_mean=normalised,
+            top_n=min(config.top_n, speakers) if normalised else None,
+        )  # fmt: skip
+        _succeed(score.run(scored, command_line))
+        figures = evaluate_scores(
+            str(scores / name), listed, utt2spk=None, resamples=0, confidence=config.confidence, seed=0
+        )
+        measured[name] = {"eer": figures["eer"], "min_dcf": figures["min_dcf"]}
+    epochs = [record for record in read_history(fold.exp_dir / LOGS / "history.jsonl") if record["kind"] == "epoch"]
+    _write_json(
+        fold.exp_dir / DONE,
+        {
+            "fold": fold.number, "seed": fold.seed, "trials": len(listed), "training_speakers": speakers,
+            "epochs": len(epochs), "minutes": round(epochs[-1]["seconds"] / 60, 3), **measured,
+        },
+    )  # fmt: skip
+
+
+def _training(config: CrossvalConfig, fold: _Fold) -> TrainConfig:
+    """The settings of one training: those of all, on the data of the fold, where paths are absolute."""
+    shared = {item.name: getattr(config, item.name) for item in fields(TrainConfig)}
+    data = replace(config.data, train=str(fold.data / TRAIN), root=None, source=None)
+    return TrainConfig(**shared | {"exp_dir": str(fold.exp_dir), "seed": fold.seed, "data": data, "resume": "auto"})
+
+
+def _with_epochs(config: CrossvalConfig, fold: _Fold, minutes: float, out: Path, command_line: str) -> CrossvalConfig:
+    """As many epochs as take so many minutes, by an epoch that is timed once and thrown away.
+
+    The learning rate and the margin follow the share of a run that is done, so that a run that is cut off would not be
+    one that is as short.
+    """
+    noted = out / EPOCHS
+    if not is_regular(noted):
+        pilot = replace(fold, exp_dir=out / TIMED)
+        settings = _training(config, pilot)
+        log.info("=== an epoch of fold %d is timed", fold.number)
+        _succeed(train.run(replace(settings, trainer=replace(settings.trainer, epochs=1)), command_line))
+        seconds = read_history(pilot.exp_dir / LOGS / "history.jsonl")[-1]["seconds"]
+        shutil.rmtree(pilot.exp_dir)
+        epochs = int(60 * minutes / seconds)
+        if epochs < 1:
+            raise UserError(
+                f"an epoch of fold {fold.number} takes {seconds / 60:.2g} minutes, more than minutes={minutes:g}; give "
+                "more, or choose a smaller network"
+            )
+        _write_json(noted, {"epochs": epochs, "seconds_of_an_epoch": seconds})
+    found = json.loads(noted.read_text(encoding="utf-8"))
+    log.info("%d epochs of %.1f s fit into %g minutes", found["epochs"], found["seconds_of_an_epoch"], minutes)
+    return replace(config, trainer=replace(config.trainer, epochs=found["epochs"]))
+
+
+def _pool(
+    config: CrossvalConfig, data: FoldedData, out: Path, done: Sequence[Mapping[str, Any]], command_line: str
+) -> dict[str, Any]:
+    """One list and one score file of all folds; of several seeds each is a trial of its own of the same speakers."""
+    several = len(config.seeds) > 1
+    lists = {number: read_trials(out / f"fold{number}" / EVAL / TRIALS) for number in range(1, config.folds + 1)}
+    parts = [(f"seed{one['seed']}/" if several else "", lists[one["fold"]]) for one in done]
+    pooled = write_pooled(out / EVAL, data, parts)
+    results = {}
+    for name, normalisation in SYSTEMS.items():
+        files = [out / f"fold{one['fold']}" / f"seed{one['seed']}" / "scores" / name for one in done]
+        scores = [align_scores(trials, file) for file, (_, trials) in zip(files, parts, strict=True)]
+        write_scores(out / "scores" / name, pooled, np.concatenate(scores))
+        facts = {"out": str(out / "scores" / name), "normalisation": normalisation, "folds": list(map(str, files))}
+        write_record(out / "scores" / f"{name}.yaml", command_line, facts)
+        result = make_result(
+            str(out / "scores" / name), str(out / EVAL / TRIALS), utt2spk=str(out / EVAL / "utt2spk"),
+            name=f"crossval of {config.folds} folds", command=command_line,
+            resamples=config.resamples, confidence=config.confidence, seed=0,
+        )  # fmt: skip
+        _write_json(out / "scores" / f"{name}.json", result)
+        kept = ("eer", "eer_interval", "min_dcf", "min_dcf_intervals", "trials")
+        mean = float(np.mean([one[name]["eer"] for one in done]))
+        results[name] = {key: result[key] for key in kept} | {"mean_eer": mean}
+    return results
+
+
+def told(done: Sequence[Mapping[str, Any]], pooled: Mapping[str, Any]) -> Iterator[str]:
+    """The figures of each training and of all."""
+    for one in done:
+        rates = ", ".join(f"{name} {100 * one[name]['eer']:.2f} %" for name in SYSTEMS)
+        yield (
+            f"fold {one['fold']}, seed {one['seed']}: EER {rates}; {one['trials']} trials, {one['training_speakers']} "
+            f"training speakers, {one['epochs']} epochs in {one['minutes']:.1f} minutes"
+        )
+    for name, result in pooled.items():
+        interval = ""
+        if result["eer_interval"]:
+            low, high = (100 * bound for bound in result["eer_interval"])
+            interval = f" ({low:.2f} to {high:.2f} over speakers)"
+        costs = ", ".join(f"minDCF({prior}) {cost:.4f}" for prior, cost in result["min_dcf"].items())
+        mean = f"the mean of the trainings is {100 * result['mean_eer']:.2f} %"
+        yield f"pooled, {name}: EER {100 * result['eer']:.2f} %{interval}, {costs}, {result['trials']} trials; {mean}"
+
+
+def _succeed(status: int) -> None:
+    if status:
+        raise StoppedError(status)
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    with atomic_write(path) as stream:
+        json.dump(content, stream, indent=2)
+        stream.write("\n")
