@@ -18,9 +18,9 @@ import pytest
 from paths import ROOT
 
 PACKAGES = (
-    "commands composition training reporting deploy serving planning distributed runtime enrolment scoring checkpoints "
-    "crops corpora losses optim models compression memory augmentation data runs audio loggers config system reversible "
-    "features"
+    "commands composition training reporting serving deploy planning distributed runtime enrolment scoring "
+    "checkpoints crops corpora losses optim models compression memory augmentation data runs audio loggers config "
+    "system reversible features"
 )
 MODULES = "cli device registry errors"
 
