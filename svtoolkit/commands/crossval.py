@@ -23,6 +23,7 @@ from svtoolkit.errors import UserError
 from svtoolkit.runs.exp_dir import CONFIG, LOGS, check_same_config, write_config
 from svtoolkit.runs.provenance import write_record
 from svtoolkit.runs.run_history import read_history
+from svtoolkit.scoring.bootstrap import check_confidence
 from svtoolkit.scoring.evaluation import evaluate_scores
 from svtoolkit.scoring.result import make_result
 from svtoolkit.scoring.score_file import align_scores, write_scores
@@ -42,8 +43,9 @@ RESULT, DONE, EPOCHS = "crossval.json", "fold.json", "epochs.json"
 TIMED = "timed"
 """Folder of the run of which an epoch is timed."""
 
-FREE_KEYS = {"seed", "seeds", "resamples", "confidence"}
-"""Keys that may change when a cross-validation is resumed: trainings are added, intervals drawn anew."""
+FREE_KEYS = {"seed", "seeds", "spk2fold", "resamples", "confidence"}
+"""Keys that may change when a cross-validation is resumed: trainings are added, intervals drawn anew. What stands in
+spk2fold is told by the digest of the data."""
 
 
 class StoppedError(Exception):
@@ -78,12 +80,8 @@ def run(config: CrossvalConfig, command_line: str) -> int:
     out.mkdir(parents=True, exist_ok=True)
     busy = f"{out}: another cross-validation is running there; wait for it, stop it, or choose another exp_dir"
     with hold_alone(out / ".lock", busy=busy), inside_recipe():
-        claim_folder(
-            out / "data.json",
-            {"speakers and audio": data.digest()},
-            content="a cross-validation of",
-            is_empty=not begun,
-        )
+        made_of = {"speakers": len(counts), "utterances": sum(counts.values()), "sha256": data.digest()}
+        claim_folder(out / "data.json", made_of, content="a cross-validation of", is_empty=not begun)
         write_config(config)
         write_table(out / "spk2fold", {speaker: str(fold) for speaker, fold in fold_of.items()})
         if not begun:
@@ -117,6 +115,7 @@ def _check(config: CrossvalConfig) -> None:
         raise UserError(f"minutes is {config.minutes:g}, expected more than 0, or null")
     if config.resamples < 0 or config.resamples == 1:
         raise UserError(f"resamples is {config.resamples}, expected 2 or more, such as 1000, or 0: no intervals")
+    check_confidence(config.confidence)
 
 
 @dataclass(frozen=True)

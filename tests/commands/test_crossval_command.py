@@ -100,6 +100,9 @@ def test_what_is_finished_is_not_done_again_and_a_stopped_fold_resumes(stopped_o
     found = said(capsys, *words, "optim.lr=0.5")
     assert f"{finished}/config.yaml: the run there has another configuration: optim.lr was 0.02 and is 0.5" in found
     assert "holds a cross-validation already and resume=never" in said(capsys, *words, "resume=never")
+    folds = finished.parent / "spk2fold"
+    folds.write_text((finished / "spk2fold").read_text().replace("s00 1", "s00 0").replace("s00 2", "s00 0"))
+    assert f"{finished}/data.json: the folder holds a cross-validation of" in said(capsys, *words, f"spk2fold={folds}")
 
 
 def test_a_signal_stops_it_and_the_status_says_so(speech, tmp_path, monkeypatch, capsys):
@@ -161,6 +164,7 @@ def test_minutes_choose_the_epochs_by_one_that_is_timed(speech, tmp_path, monkey
         (["average=0"], "average is 0, expected 1 or more"),
         (["top_n=1"], "top_n is 1, expected 2 or more"),
         (["minutes=0"], "minutes is 0, expected more than 0, or null"),
+        (["confidence=1"], "confidence is 1.0; expected a share between 0 and 1"),
         (["resamples=1"], "resamples is 1, expected 2 or more"),
         (["spk2fold=/nowhere"], "/nowhere: there is no such file; expected lines `speaker fold`"),
     ],
