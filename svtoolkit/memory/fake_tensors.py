@@ -18,6 +18,9 @@ class QuickFakeTensorMode(FakeTensorMode):
     """FakeTensorMode with a memory for operations on tensors of the CPU whose results follow from their forms.
 
     torch's own memory asks for so many properties of every argument that it takes most of the time of a step.
+
+    Attributes:
+        observers: to whom every operation is shown when it is done.
     """
 
     def __init__(self) -> None:
@@ -25,30 +28,50 @@ class QuickFakeTensorMode(FakeTensorMode):
         self.cache_enabled = False  # of torch's own
         self._known: dict[Any, _Results | None] = {}
         self._suits: dict[Any, bool] = {}
+        self.observers: list[Any] = []
+        self._is_inside = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is DEVICE and type(args[0]) is FakeTensor:  # asked for as often as all operations together
+            return args[0].fake_device
         kwargs = kwargs or {}
+        is_outermost = not self._is_inside
+        key = self._key(func, args, kwargs)
+        known = None if key is None else self._known.get(key)
+        if known is not None:
+            result = known.made(args)
+        else:
+            self._is_inside = True  # of what an operation is made of, nobody is told
+            try:
+                result = super().__torch_dispatch__(func, types, args, kwargs)
+            finally:
+                self._is_inside = not is_outermost
+            if key is not None and key not in self._known:
+                form_after = (func, _form(args), key[2])
+                self._known[key] = _results(result, args) if form_after == key else None
+        if is_outermost:
+            for observer in self.observers:
+                observer.see(func, args, kwargs, result, key)
+        return result
+
+    def _key(self, func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+        """Equal for operations with results of equal forms; None: their arguments do not tell them."""
         suits = self._suits.get(func)
         if suits is None:
             suits = self._suits[func] = _is_told_by_forms(func)
         if not suits:
-            return super().__torch_dispatch__(func, types, args, kwargs)
+            return None
         try:
-            key = (func, _form(args), _form(tuple(kwargs.items())) if kwargs else None)
+            return func, _form(args), _form(tuple(kwargs.items())) if kwargs else None
         except _UnlikeOthersError:
-            return super().__torch_dispatch__(func, types, args, kwargs)
-        known = self._known.get(key)
-        if known is not None:
-            return known.made(args)
-        result = super().__torch_dispatch__(func, types, args, kwargs)
-        if key not in self._known:
-            form_after = (func, _form(args), key[2])
-            self._known[key] = _results(result, args) if form_after == key else None
-        return result
+            return None
+
+
+DEVICE = torch.ops.prim.device.default
 
 
 class _UnlikeOthersError(Exception):
