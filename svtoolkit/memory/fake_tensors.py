@@ -19,36 +19,60 @@ PLAIN = {int, float, bool, str, type(None), torch.dtype, torch.device, torch.lay
 class QuickFakeTensorMode(FakeTensorMode):
     """FakeTensorMode with a memory for operations on tensors of the CPU whose results follow from their forms.
 
-    torch's own memory asks for so many properties of every argument that it takes most of the time of a step. Both are
-    those of the process.
+    torch's own memory asks for so many properties of every argument that it takes most of the time of a step. This one
+    is of the process.
+
+    Attributes:
+        observers: to whom every operation is shown when it is done.
     """
+
+    def __init__(self, *, allow_non_fake_inputs: bool = False) -> None:
+        super().__init__(allow_non_fake_inputs=allow_non_fake_inputs)
+        self.cache_enabled = False  # of torch's own
+        self.observers: list[Any] = []
+        self._is_inside = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is DEVICE and type(args[0]) is FakeTensor:  # asked for as often as all operations together
+            return args[0].fake_device
         kwargs = kwargs or {}
-        if not _is_told_by_forms(func):
-            return super().__torch_dispatch__(func, types, args, kwargs)
-        try:
-            form = _form(args)
-            key = (func, form, _form(kwargs.items()) if kwargs else None, torch.get_default_dtype(),
-                   torch.is_inference_mode_enabled())  # fmt: skip
-        except _UnlikeOthersError:
-            return super().__torch_dispatch__(func, types, args, kwargs)
-        if key in _KNOWN:
-            known = _KNOWN[key]
-            return known.made(args, self) if known else super().__torch_dispatch__(func, types, args, kwargs)
-        self.cache_enabled = False  # torch's, of what will be known here
-        try:
-            result = super().__torch_dispatch__(func, types, args, kwargs)
-        finally:
-            self.cache_enabled = True
-        if len(_KNOWN) >= MOST_KNOWN:
-            _KNOWN.clear()
-        _KNOWN[key] = _results(result, args) if _form(args) == form else None
+        is_outermost = not self._is_inside
+        key = _key(func, args, kwargs)
+        known = None if key is None else _KNOWN.get(key)
+        if known is not None:
+            result = known.made(args, self)
+        else:
+            self._is_inside = True  # of what an operation is made of, nobody is told
+            try:
+                result = super().__torch_dispatch__(func, types, args, kwargs)
+            finally:
+                self._is_inside = not is_outermost
+            if key is not None and key not in _KNOWN:
+                if len(_KNOWN) >= MOST_KNOWN:
+                    _KNOWN.clear()
+                _KNOWN[key] = _results(result, args) if _key(func, args, kwargs) == key else None
+        if is_outermost:
+            for observer in self.observers:
+                observer.see(func, args, kwargs, result, key)
         return result
+
+
+DEVICE = torch.ops.prim.device.default
+
+
+def _key(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+    """Equal for operations with results of equal forms; None: their arguments do not tell them."""
+    if not _is_told_by_forms(func):
+        return None
+    try:
+        named = _form(tuple(kwargs.items())) if kwargs else None
+        return func, _form(args), named, torch.get_default_dtype(), torch.is_inference_mode_enabled()
+    except _UnlikeOthersError:
+        return None
 
 
 class _UnlikeOthersError(Exception):

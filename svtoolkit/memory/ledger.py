@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -13,7 +13,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from svtoolkit.memory.fake_tensors import DEVICE
+from svtoolkit.memory.observer import Observer
 
 
 class Change(NamedTuple):
@@ -29,12 +32,11 @@ class _Entry(NamedTuple):
     reference: weakref.ref[torch.UntypedStorage]
 
 
-_DEVICE = torch.ops.prim.device.default
 _DENSE = {Tensor, nn.Parameter, FakeTensor}
 """Types of tensors that are no wrappers."""
 
 
-class MemoryLedger(TorchDispatchMode):
+class MemoryLedger(Observer):
     """Counts the bytes of every tensor storage on one kind of device while it is entered.
 
     A storage is counted once, whatever views there are of it, from the operation that first takes or returns it until
@@ -75,20 +77,17 @@ class MemoryLedger(TorchDispatchMode):
         with self._lock:
             return max(itertools.accumulate((change.difference for change in self.changes), initial=0))
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # nothing is compiled here, and to say so of every operation takes time
-
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is _DEVICE and type(args[0]) is FakeTensor:  # asked for as often as all operations together
+        if func is DEVICE and type(args[0]) is FakeTensor:  # asked for as often as all operations together
             return args[0].fake_device
-        kwargs = kwargs or {}
         self._look_at(args)  # what no operation has made: storage that was there before
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def see(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any, form: Hashable) -> None:
+        self._look_at(args)
         if kwargs:
             self._look_at(kwargs.values())
-        result = func(*args, **kwargs)
         self._look_at((result,))  # what is written to or resized in place is returned, too
-        return result
 
     def __enter__(self) -> MemoryLedger:
         resizes = _resizes_reported_to(self)
@@ -117,7 +116,10 @@ class MemoryLedger(TorchDispatchMode):
                 self._look_at(value)
 
     def _storages(self, tensor: Tensor) -> Iterator[torch.UntypedStorage]:
-        if is_traceable_wrapper_subclass(tensor):
+        if type(tensor) is FakeTensor:  # whose device is an operation to ask for
+            if tensor.fake_device.type == self.device:
+                yield tensor.untyped_storage()
+        elif is_traceable_wrapper_subclass(tensor):
             for name in tensor.__tensor_flatten__()[0]:
                 yield from self._storages(getattr(tensor, name))
         elif tensor.device.type == self.device:

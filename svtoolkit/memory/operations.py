@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import conv_flop_count, flop_registry
 
 from svtoolkit.memory.growth import Growth
+from svtoolkit.memory.observer import Observer
 
 CONVOLUTIONS = {torch.ops.aten.convolution, torch.ops.aten.convolution_backward, torch.ops.aten._convolution}
 
@@ -62,7 +63,7 @@ class Operations(TorchDispatchMode):
         return result
 
 
-class WorkLog(TorchDispatchMode):
+class WorkLog(Observer):
     """Context that notes the work of every operation, forward, backward and recomputation alike.
 
     Args:
@@ -80,6 +81,7 @@ class WorkLog(TorchDispatchMode):
         self.work: Counter[Work] = Counter()
         self.largest_convolution = 0.0
         self.has_norm_of_batch = False
+        self._known: dict[Hashable, Work] = {}
 
     def take(self) -> Counter[Work]:
         """What was noted since the last time."""
@@ -95,16 +97,18 @@ class WorkLog(TorchDispatchMode):
         for work, count in (self.work - mark).items():
             self.work[work] += times * count
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # nothing is compiled here, and to say so of every operation takes time
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        result = func(*args, **kwargs)
+    def see(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any, form: Hashable) -> None:
         operation = func._overloadpacket
         if func.is_view or operation in FREE or func.namespace == "prim":
-            return result
+            return
+        work = None if form is None else self._known.get(form)
+        if work is None:
+            work = self._work(operation, args, kwargs, result)
+            if form is not None:
+                self._known[form] = work
+        self.work[work] += 1
+
+    def _work(self, operation: Any, args: Any, kwargs: dict[str, Any], result: Any) -> Work:
         if operation is torch.ops.aten.native_batch_norm:
             shape = args[0].shape
             self.has_norm_of_batch |= shape.numel() // shape[1] == self.growth.batch
@@ -115,16 +119,13 @@ class WorkLog(TorchDispatchMode):
         size, per_crop = self._bytes((args, kwargs, result))
         times = passes(operation, args)
         flops_per_crop = self.growth.slope(flops)
-        self.work[
-            Work(
-                _rate(operation, args) if flops else "other",
-                float(flops) if flops_per_crop is None else 0.0,
-                float(flops_per_crop or 0.0),
-                times * size,
-                times * per_crop,
-            )
-        ] += 1
-        return result
+        return Work(
+            _rate(operation, args) if flops else "other",
+            float(flops) if flops_per_crop is None else 0.0,
+            float(flops_per_crop or 0.0),
+            times * size,
+            times * per_crop,
+        )
 
     def _bytes(self, values: Iterable[Any]) -> tuple[int, float]:
         """Bytes of all tensors, those that do not grow with the batch and those of each crop."""

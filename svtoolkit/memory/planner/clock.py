@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from svtoolkit.memory.observer import Observer
 from svtoolkit.memory.operations import count_flops, passes, tensors_of
 
 
@@ -33,7 +34,7 @@ ALLOCATIONS = frozenset(
 )  # fmt: skip
 
 
-class Clock(TorchDispatchMode):
+class Clock(Observer):
     """Context that adds up seconds as operations are dispatched; real or fake tensors alike.
 
     Attributes:
@@ -53,16 +54,10 @@ class Clock(TorchDispatchMode):
         """As ``svtoolkit.reversible.chunks.Counts``."""
         self.seconds += times * (self.seconds - mark)
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # nothing is compiled here, and to say so of every operation takes time
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
+    def see(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any, form: Hashable) -> None:
         operation = func._overloadpacket
         if not func.is_view and operation not in ALLOCATIONS and func.namespace != "prim":
             moved: float = sum(tensor.numel() * tensor.element_size() for tensor in tensors_of((args, result)))
             moved = moved * passes(operation, args)
-            arithmetic = count_flops(operation, args, kwargs or {}, result) / self.rates.operations
+            arithmetic = count_flops(operation, args, kwargs, result) / self.rates.operations
             self.seconds += max(arithmetic, moved / self.rates.bytes)
-        return result
