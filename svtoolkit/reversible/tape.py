@@ -70,7 +70,8 @@ class Kept:
     """What is kept of a part, and what follows from it.
 
     Attributes:
-        tensor: of which its activations are made again, or what a stash made of it; None once it was used.
+        tensor: of which its activations are made again, what a stash made of it, or what gives it; None once it was
+            used.
         needs_input: whether the gradient of its input is wanted.
     """
 
@@ -100,8 +101,10 @@ class Input(Kept):
             return _differentiate(run, self.part, self._input(), upstream, needs_input=self.needs_input)
 
     def _input(self) -> Tensor:
-        is_packed = self.stash is not None and not isinstance(self.tensor, Tensor)
-        return self.stash.unpack(self.take()) if self.stash is not None and is_packed else self.take()
+        kept = self.take()
+        if isinstance(kept, Tensor):
+            return kept
+        return kept() if callable(kept) or self.stash is None else self.stash.unpack(kept)
 
 
 @dataclass

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import nn
 
 from svtoolkit.errors import UserError
-from svtoolkit.memory.planner.block_costs import identity
+from svtoolkit.memory.planner.block_costs import BlockCosts, identity
+from svtoolkit.memory.planner.clock import CONSUMER_GPU
 from svtoolkit.memory.planner.costs import Costs, Outlay, outlay_of
 from svtoolkit.memory.planner.search import PlanTable
-from svtoolkit.memory.planner.surroundings import Crops, measure_network
+from svtoolkit.memory.planner.surroundings import Crops, measure_network, sharings_of
+from svtoolkit.reversible import Sharing
 from svtoolkit.reversible.plans import Leaf
 
 GIB = 2**30
@@ -43,11 +45,13 @@ class Chosen:
         outlay: of a step on ``BATCH`` crops.
         stored: the same with stored activations.
         names: of the chains of each run.
+        sharing: of the values that several places of the network read.
     """
 
     outlay: Outlay
     stored: Outlay
     names: list[list[str]]
+    sharing: Sharing | None = None
 
     @property
     def gib_per_utterance(self) -> float:
@@ -138,8 +142,25 @@ def choose_plans(
     """
     crops = replace(crops, batch=BATCH)
     key = (tuple(identity(network)), crops, inexact)
-    costs, names = _known(key, lambda: measure_network(network, crops, stashes=inexact))
-    return _known((*key, gib_per_utterance, times), lambda: _choose(costs, names, crops, gib_per_utterance, times))
+    ways = _known(key, lambda: _measured(network, crops, inexact=inexact))
+    return _known((*key, gib_per_utterance, times), lambda: _choose(ways, crops, gib_per_utterance, times))
+
+
+class _Shared(NamedTuple):
+    """A network whose shared values are kept in one way."""
+
+    sharing: Sharing | None
+    costs: Costs
+    names: list[list[str]]
+
+
+def _measured(network: nn.Module, crops: Crops, *, inexact: bool) -> list[_Shared]:
+    """All ways; the first is to store."""
+    measure = BlockCosts(CONSUMER_GPU, crops.precision, inexact)
+    return [
+        _Shared(sharing, *measure_network(network, crops, measure, sharing=sharing))
+        for sharing in sharings_of(network, stashes=inexact)
+    ]
 
 
 def _known(key: Any, make: Callable[[], Any]) -> Any:
@@ -150,18 +171,21 @@ def _known(key: Any, make: Callable[[], Any]) -> Any:
     return _KNOWN[key]
 
 
-def _choose(
-    costs: Costs, names: list[list[str]], crops: Crops, gib_per_utterance: float | None, times: float
-) -> Chosen:
-    stored = stored_plans(costs)
+def _choose(ways: list[_Shared], crops: Crops, gib_per_utterance: float | None, times: float) -> Chosen:
+    stored = stored_plans(ways[0].costs)
     if gib_per_utterance is None:
-        return Chosen(leanest(costs, times * stored.seconds), stored, names)
-    outlay = fastest(costs, int(gib_per_utterance * GIB * crops.batch))
-    if outlay is None:
-        least = least_plan(costs).peak / crops.batch / GIB
+        seconds = times * stored.seconds
+        within = [(leanest(way.costs, seconds), way) for way in ways if stored_plans(way.costs).seconds <= seconds]
+        outlay, way = min(within, key=lambda pair: pair[0].peak)
+        return Chosen(outlay, stored, way.names, way.sharing)
+    memory = int(gib_per_utterance * GIB * crops.batch)
+    possible = [(found, way) for way in ways if (found := fastest(way.costs, memory)) is not None]
+    if not possible:
+        least = min(least_plan(way.costs).peak for way in ways) / crops.batch / GIB
         raise UserError(
             f"memory.gib_per_utterance is {gib_per_utterance:g}, and no plan of this network for {crops.frames} frames "
             f"takes less than {least:.3g} GiB an utterance; set memory.gib_per_utterance={least * 1.01:.3g} or more, "
             "or train on shorter crops"
         )
-    return Chosen(outlay, stored, names)
+    outlay, way = min(possible, key=lambda pair: pair[0].seconds)
+    return Chosen(outlay, stored, way.names, way.sharing)

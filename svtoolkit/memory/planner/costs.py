@@ -93,6 +93,8 @@ class Run:
         between_backward: the same on the way back.
         result_is_held: whether the network keeps what the last block makes.
         joins: whether segments may be of several blocks.
+        input_is_made_again: whether what comes in is not held, but made again when the gradient of the first part of a
+            plan begins.
     """
 
     blocks: tuple[Block, ...]
@@ -103,6 +105,12 @@ class Run:
     between_backward: int = 0
     result_is_held: bool = False
     joins: bool = True
+    input_is_made_again: bool = False
+
+    @property
+    def made_again(self) -> int:
+        """Bytes that the gradient of the first part of a plan begins with beside what is kept."""
+        return self.input if self.input_is_made_again else 0
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -187,7 +195,8 @@ class _Walk:
             option = self._option(part)
             size = self.run.sizes[begin]
             entered = kept + (0 if is_held else size)
-            backward = self.backward + gradient + self.run.weight_gradients[end]
+            again = self.run.made_again if is_top and begin == 0 else 0
+            backward = self.backward + gradient + self.run.weight_gradients[end] + again
             is_inside_piece = option is not None and not option.recomputed and not is_top
             if not is_held and (option is None or option.holds_input or is_inside_piece):
                 kept += size

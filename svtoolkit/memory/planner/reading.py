@@ -16,8 +16,8 @@ def read_plan(table: RunTable, slots: int) -> tuple[Plan, int]:
             reader.take_option(choice)
             continue
         end = reader.begin + choice - GROUP
-        held = table.before_backward + table.upstream[end]
         while reader.begin < end:
+            held = table.before_gradient(reader.begin) + table.upstream[end]
             groups = table.groups[reader.begin]
             choices = groups.choices[reader.is_held][end - reader.begin - 1]
             reader.take(int(choices[reader.slots]), held)

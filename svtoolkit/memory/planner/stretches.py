@@ -32,6 +32,7 @@ class RunTable:
         self.sizes = np.array([up(size) for size in run.sizes])
         self.upstream = [up(size) for size in run.upstream]
         self.gradients = [up(size) for size in run.weight_gradients]
+        self.made_again = up(run.made_again)
         self.before_forward, self.before_backward = up(run.before_forward), up(run.before_backward + gradients)
         listed = [[SizedOption(n, o, slot) for n, o in enumerate(block.options)] for block in run.blocks]
         self.stored = [[option for option in options if not option.recomputed] for options in listed]
@@ -194,6 +195,10 @@ class RunTable:
                 improve(found, first, others[best_end, self._cells], (best_end + GROUP + 1).astype(np.int16))
             self.top[begin] = best
 
+    def before_gradient(self, begin: int) -> int:
+        """Slots that are there when the gradient of a part of the top begins, but for what is kept."""
+        return self.before_backward + (self.made_again if begin == 0 else 0)
+
     def _last_end(self, begin: int) -> int:
         """Of groups that begin there."""
         return self.count if self.run.joins else begin + 1
@@ -206,7 +211,7 @@ class RunTable:
         middle = begin + 1
         rows = []
         for option in self.stored[begin]:
-            least = option.backward + self.before_backward + self.gradients[middle]
+            least = option.backward + self.before_gradient(begin) + self.gradients[middle]
             rest = self.top[middle].times[option.holds_result]
             row = self._rest_at_top(option, middle, rest, least)
             rows.append((option, row, option.forward + self.before_forward))
@@ -223,7 +228,7 @@ class RunTable:
         return Best(*pairs)  # type: ignore[arg-type]
 
     def _group(self, begin: int, end: int, rests: Times) -> Best:
-        held, middle = self.before_backward + self.upstream[end], begin + 1
+        held, middle = self.before_gradient(begin) + self.upstream[end], begin + 1
         rows = []
         for option in self.recomputed[begin]:
             rest = rests[middle] if not option.holds_result else self._held_rest(middle, end)

@@ -15,6 +15,7 @@ from svtoolkit.memory.planner.choice import Chosen, choose_plans
 from svtoolkit.memory.planner.surroundings import Crops, chains_of
 from svtoolkit.memory.strategies.checkpoint import has_blocks
 from svtoolkit.memory.strategies.store import store
+from svtoolkit.reversible import Sharing, share_values
 from svtoolkit.reversible.plans import Plan
 
 log = logging.getLogger(__name__)
@@ -59,16 +60,19 @@ def planned(
         network, gib_per_utterance=gib_per_utterance, times=times, inexact=inexact, frames=frames, num_bins=num_bins,
         precision=precision,
     )  # fmt: skip
-    put_under(network, chosen.names, chosen.outlay.plans)
+    put_under(network, chosen.names, chosen.outlay.plans, chosen.sharing)
     log.debug(
         "memory=planned: %.4f GiB an utterance in %.2f times the time of stored activations, by what is counted",
         chosen.gib_per_utterance, chosen.times,
     )  # fmt: skip
 
 
-def put_under(network: nn.Module, names: Sequence[Sequence[str]], plans: Sequence[Plan]) -> None:
-    """Give the chains of each run, by their names, their plan."""
+def put_under(
+    network: nn.Module, names: Sequence[Sequence[str]], plans: Sequence[Plan], sharing: Sharing | None = None
+) -> None:
+    """Give the chains of each run, by their names, their plan, and the network its way with shared values."""
     store(network)
+    share_values(network, sharing)
     chains = chains_of(network)
     for number, (of_run, plan) in enumerate(zip(names, plans, strict=True)):
         planner = Planned(number, plan)

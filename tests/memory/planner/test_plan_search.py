@@ -61,8 +61,7 @@ def runs(draw, most):
     return Run(
         tuple(draw(st.lists(blocks(), min_size=1, max_size=most))),
         *(draw(SMALL) for _ in range(5)),
-        draw(st.booleans()),
-        draw(st.booleans()),
+        *(draw(st.booleans()) for _ in range(3)),
     )
 
 
@@ -157,6 +156,8 @@ class Player:
                 is_last_step = ends == places[-1][1]
                 if not stored[place] if at_top else stored[place] and not is_last_step:
                     self.there["step", level] = run.upstream[ends]
+                if at_top and place == 0:
+                    self.there["made again"] = run.input if run.input_is_made_again else 0
                 if single:
                     del self.there[number, level, begin, "kept"]
                     held = at_end or (not at_top and stored[place] and end == ends)
@@ -168,6 +169,8 @@ class Player:
                     self.record(run, number, part.parts, at_top=False, level=level + 1)()
                     self.there.pop((number, level, begin, "gradient"), None)
                 self.there.pop(("step", level), None)
+                if at_top:
+                    self.there.pop("made again", None)
 
         return undo
 

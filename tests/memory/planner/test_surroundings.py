@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 
 import pytest
@@ -14,12 +14,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from svtoolkit.memory import apply_strategy
 from svtoolkit.memory.ledger import MemoryLedger
+from svtoolkit.memory.planner.block_costs import BlockCosts
 from svtoolkit.memory.planner.choice import fastest, stored_plans
+from svtoolkit.memory.planner.clock import CONSUMER_GPU
 from svtoolkit.memory.planner.costs import Costs, Run, outlay_of
 from svtoolkit.memory.planner.surroundings import Crops, measure_network
 from svtoolkit.memory.strategies.planned import put_under
 from svtoolkit.models.blocks import BasicBlock, DFBottleneck
-from svtoolkit.reversible import Chain
+from svtoolkit.reversible import Chain, EightBits, Sharing
 from svtoolkit.reversible.plans import Part, Plan, Segment
 
 CROPS = Crops(16, 32, 16)
@@ -54,12 +56,22 @@ def dual() -> nn.Module:
     return narrow("redimnet2_b4", num_bins=CROPS.num_bins, embedding_dim=16, stages=stages)
 
 
-NETWORKS = {
-    "one run": (lambda: Small(1), 0.02),
-    "runs apart": (lambda: Small(2), 0.02),
-    "blocks that all are read": (dual, 0.1),
+def mixed() -> nn.Module:
+    stages = [(1, 1, 1, None, 1), (2, 1, 1, None, 2)]
+    return narrow("redimnet2_b4", num_bins=CROPS.num_bins, embedding_dim=16, stages=stages)
+
+
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], float, Sharing | None]] = {
+    "one run": (lambda: Small(1), 0.02, None),
+    "runs apart": (lambda: Small(2), 0.02, None),
+    "maps that all are read": (dual, 0.1, None),
+    "maps that are kept once": (mixed, 0.1, Sharing()),
+    "maps in 8 bits": (mixed, 0.1, Sharing(EightBits())),
 }
-"""Structure -> network, and how much more than its peak may be predicted."""
+"""Structure -> network, how much more than its peak may be predicted, and what becomes of values that it shares."""
+
+BLOCKS = BlockCosts(CONSUMER_GPU)
+"""Each kind of block is measured once."""
 
 
 def network_of(structure: str) -> nn.Module:
@@ -70,7 +82,7 @@ def peak_of(structure: str, names: list[list[str]], plans: tuple[Plan, ...], cro
     """Bytes of a step beyond weights and buffers."""
     with FakeTensorMode():
         network = network_of(structure).train()
-        put_under(network, names, plans)
+        put_under(network, names, plans, NETWORKS[structure][2])
         with MemoryLedger() as ledger:
             ledger.count([*network.parameters(), *network.buffers()])
             before = sum(ledger.live().values())
@@ -114,10 +126,10 @@ def plans_tried(costs: Costs) -> Iterator[tuple[Plan, ...]]:
 
 @pytest.mark.parametrize("structure", NETWORKS)
 def test_the_predicted_peak_is_that_of_the_ledger(structure):
-    """Never less; a little more where a network holds what a block would, or views of it."""
-    most = NETWORKS[structure][1]
-    costs, names = measure_network(network_of(structure), CROPS)
+    """Less by some weights' gradients at most; a little more where a network holds what a block would, or views."""
+    _, most, sharing = NETWORKS[structure]
+    costs, names = measure_network(network_of(structure), CROPS, BLOCKS, sharing=sharing)
     found = [outlay_of(costs, plans).peak / peak_of(structure, names, plans) - 1 for plans in plans_tried(costs)]
-    assert min(found) >= 0
+    assert min(found) > -0.0005
     assert min(found) < most
     assert max(found) < 0.1 + most
