@@ -23,6 +23,7 @@ from svtoolkit.config.networks import ResNetConfig
 from svtoolkit.errors import UserError
 from svtoolkit.memory import apply_strategy
 from svtoolkit.memory.ledger import MemoryLedger
+from svtoolkit.memory.planner import choice
 from svtoolkit.memory.planner.block_costs import BlockCosts
 from svtoolkit.memory.planner.choice import GIB
 from svtoolkit.memory.planner.clock import CONSUMER_GPU
@@ -110,6 +111,18 @@ def test_a_plan_says_what_becomes_of_values_that_are_shared(times, sharing):
     assert relative_error(found, stored) < 1e-12
     apply_strategy(network, "store")
     assert network.sharing is None
+
+
+def test_who_plans_again_finds_the_same_plan():
+    """As a run does that is resumed in another process."""
+    found = []
+    for _ in range(2):
+        choice._KNOWN.clear()
+        network = Mixing()
+        apply_strategy(network, "planned", times=3.0, inexact=True, offload=True, **CROPS)
+        found.append((network.sharing, plans_of(network)))
+    assert found[0] == found[1]
+    assert found[0][1]
 
 
 def test_the_memory_that_is_asked_for_is_not_exceeded():

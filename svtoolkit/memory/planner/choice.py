@@ -11,6 +11,7 @@ import numpy as np
 from torch import nn
 
 from svtoolkit.errors import UserError
+from svtoolkit.memory.host_stash import HostMemory
 from svtoolkit.memory.planner.block_costs import BlockCosts, identity
 from svtoolkit.memory.planner.clock import CONSUMER_GPU
 from svtoolkit.memory.planner.costs import Costs, Outlay, outlay_of
@@ -127,7 +128,13 @@ MOST_KNOWN = 16
 
 
 def choose_plans(
-    network: nn.Module, crops: Crops, *, gib_per_utterance: float | None, times: float, inexact: bool
+    network: nn.Module,
+    crops: Crops,
+    *,
+    gib_per_utterance: float | None,
+    times: float,
+    inexact: bool,
+    offload: bool = False,
 ) -> Chosen:
     """Plans of a network that lists its blocks, by rates that are the same everywhere: so the plan is, too.
 
@@ -136,13 +143,19 @@ def choose_plans(
         gib_per_utterance: of which the fastest plan is chosen; None: the leanest in ``times``.
         times: of the time of stored activations.
         inexact: whether what is kept may be rounded to 8 bits.
+        offload: whether inputs of blocks may wait in host memory.
 
     Raises:
-        UserError: no plan takes so little memory.
+        UserError: no plan takes so little memory, or nothing could wait in host memory.
     """
     crops = replace(crops, batch=BATCH)
-    key = (tuple(identity(network)), crops, inexact)
-    ways = _known(key, lambda: _measured(network, crops, inexact=inexact))
+    key = (tuple(identity(network)), crops, inexact, offload)
+    ways = _known(key, lambda: _measured(network, crops, inexact=inexact, offload=offload))
+    if offload and not any(o.travel for way in ways for run in way.costs.runs for b in run.blocks for o in b.options):
+        raise UserError(
+            "memory.offload=true lets inputs of blocks wait in host memory, and this network has no block whose input "
+            "is kept: all are reversible; leave memory.offload out"
+        )
     return _known((*key, gib_per_utterance, times), lambda: _choose(ways, crops, gib_per_utterance, times))
 
 
@@ -154,9 +167,9 @@ class _Shared(NamedTuple):
     names: list[list[str]]
 
 
-def _measured(network: nn.Module, crops: Crops, *, inexact: bool) -> list[_Shared]:
+def _measured(network: nn.Module, crops: Crops, *, inexact: bool, offload: bool) -> list[_Shared]:
     """All ways; the first is to store."""
-    measure = BlockCosts(CONSUMER_GPU, crops.precision, inexact)
+    measure = BlockCosts(CONSUMER_GPU, crops.precision, inexact, HostMemory() if offload else None)
     return [
         _Shared(sharing, *measure_network(network, crops, measure, sharing=sharing))
         for sharing in sharings_of(network, stashes=inexact)

@@ -30,6 +30,9 @@ class Option:
         stash: of this segment.
         seconds_at_end: as ``seconds``, at the end of a segment, where nobody reads its result.
         forward_at_end: as ``forward``, there.
+        gradient_seconds: of its gradient alone, beside which another input may come back from the host.
+        travel: seconds in which its input comes back from the host, beside the gradient of the part after it where that
+            is recomputed in the same step of autograd; 0: it is not there. Of parts of the top alone.
     """
 
     way: Way
@@ -44,11 +47,14 @@ class Option:
     stash: Stash | None = None
     seconds_at_end: float | None = None
     forward_at_end: int | None = None
+    gradient_seconds: float = 0.0
+    travel: float = 0.0
 
     def part(self, position: int) -> Part:
         """Of the plan of a chain where the block has this position."""
         leaf = Leaf(position, self.way)
-        return Segment((leaf,), self.stash) if self.recomputed and self.way not in FROM_INPUT else leaf
+        is_segment = self.recomputed and (self.way not in FROM_INPUT or self.stash is not None)
+        return Segment((leaf,), self.stash) if is_segment else leaf
 
     @property
     def at_end(self) -> tuple[float, int]:
@@ -187,6 +193,7 @@ class _Walk:
     def record(self, parts: tuple[Part, ...], *, is_top: bool) -> tuple[float, int]:
         """Seconds of evaluation and gradient of the parts, and what is kept after the evaluation."""
         seconds, kept, is_held = 0.0, 0, True
+        fetched, travel = 0, 0.0
         last = bounds(parts[-1])[1]
         held_gradients = self._held_gradients(parts, last, is_top=is_top)
         for part, (group_end, gradient) in zip(parts, held_gradients, strict=True):
@@ -196,12 +203,13 @@ class _Walk:
             size = self.run.sizes[begin]
             entered = kept + (0 if is_held else size)
             again = self.run.made_again if is_top and begin == 0 else 0
-            backward = self.backward + gradient + self.run.weight_gradients[end] + again
+            backward = self.backward + gradient + self.run.weight_gradients[end] + again + fetched
             is_inside_piece = option is not None and not option.recomputed and not is_top
             if not is_held and (option is None or option.holds_input or is_inside_piece):
                 kept += size
             if option:
                 took, forward = option.at_end if at_end else (option.seconds, option.forward)
+                took += max(0.0, travel - option.gradient_seconds)
                 is_whose = (end == last and not is_top) or (not option.recomputed and end == group_end and not is_top)
                 mine = option.backward_held if is_whose else option.backward
                 seconds += took
@@ -214,11 +222,17 @@ class _Walk:
                     self.peak = max(self.peak, self.forward + entered + unrecorded(self.run, begin, end))
                     backward += self.run.upstream[end]
                 inside = _Walk(self.run, backward + kept, backward + kept - self.run.weight_gradients[end])
-                seconds += inside.record(part.parts, is_top=False)[0]
+                took = inside.record(part.parts, is_top=False)[0]
+                seconds += max(took, travel)
                 self.peak = max(self.peak, inside.peak)
             is_held = option is not None and option.holds_result
             is_of_network = end == last and is_top and self.run.result_is_held
             kept += self.run.sizes[end] if is_held and not is_of_network else 0
+            fetched, travel = 0, 0.0 if option is None else option.travel
+            if travel and end == group_end:
+                seconds, travel = seconds + travel, 0.0
+            elif travel:
+                fetched = size
         return seconds, kept
 
     def _held_gradients(self, parts: tuple[Part, ...], last: int, *, is_top: bool) -> list[tuple[int, int]]:

@@ -41,6 +41,7 @@ def planned(
     gib_per_utterance: float | None,
     times: float | None,
     inexact: bool,
+    offload: bool,
     frames: int | None,
     num_bins: int | None,
     precision: str | None,
@@ -51,14 +52,15 @@ def planned(
         gib_per_utterance: the fastest plan in so much memory.
         times: the leanest plan in so many times the time of stored activations.
         inexact: whether inputs of blocks may be kept in 8 bits a value.
+        offload: whether they may wait in host memory.
         frames, num_bins, precision: of the crops.
 
     Raises:
         UserError: no blocks, a number out of range, or less memory than any plan takes.
     """
     chosen = plan_of(
-        network, gib_per_utterance=gib_per_utterance, times=times, inexact=inexact, frames=frames, num_bins=num_bins,
-        precision=precision,
+        network, gib_per_utterance=gib_per_utterance, times=times, inexact=inexact, offload=offload, frames=frames,
+        num_bins=num_bins, precision=precision,
     )  # fmt: skip
     put_under(network, chosen.names, chosen.outlay.plans, chosen.sharing)
     log.debug(
@@ -86,6 +88,7 @@ def plan_of(
     gib_per_utterance: float | None,
     times: float | None,
     inexact: bool,
+    offload: bool,
     frames: int | None,
     num_bins: int | None,
     precision: str | None,
@@ -119,7 +122,9 @@ def plan_of(
     assert num_bins is not None
     crops = Crops(1, frames, num_bins, PRECISIONS[precision or "fp32"])
     try:
-        return choose_plans(network, crops, gib_per_utterance=gib_per_utterance, times=times or TIMES, inexact=inexact)
+        return choose_plans(
+            network, crops, gib_per_utterance=gib_per_utterance, times=times or TIMES, inexact=inexact, offload=offload
+        )
     except RuntimeError as error:
         raise UserError(
             f"memory=planned runs the network on crops of memory.frames={frames} and memory.num_bins={num_bins}, and "
