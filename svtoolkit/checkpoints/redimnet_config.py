@@ -12,7 +12,7 @@ from typing import Any
 from svtoolkit.config.limits import LIMITS
 from svtoolkit.errors import UserError
 from svtoolkit.models.build import complete_model
-from svtoolkit.models.redimnet import Stage
+from svtoolkit.models.redimnet import StageSetup
 from svtoolkit.models.registry import NETWORKS
 
 FIRST, SECOND = "redimnet", "redimnet2"
@@ -167,7 +167,7 @@ def generation_of(name: str) -> str:
 
 def _stage_of(stage: Sequence[Any], name: str) -> list[Any]:
     """Of ours: stride(s), blocks, expansion, kernels, reduction."""
-    each = Stage(*stage)
+    each = StageSetup(*stage)
     kernels = [list(size) for size in each.kernels]
     stride = each.stride if generation_of(name) == FIRST else [each.stride, each.time_stride]
     return [stride, each.blocks, each.expansion, kernels, each.reduction]

@@ -74,6 +74,9 @@ class PlannedConfig(MemoryStrategyConfig):
     inexact: bool = setting(
         False, "true: inputs of blocks may be kept in 8 bits a value, with which gradients are slightly off"
     )
+    offload: bool = setting(
+        False, "true: inputs of blocks may wait in pinned host memory, moved beside the computation; of a GPU alone"
+    )
     frames: int | None = setting(None, "of the crops that are planned for; null: those of the run")
     num_bins: int | None = setting(None, "of these crops; null: those of the run")
     precision: str | None = setting(None, "of these crops: fp32, bf16 or fp16; null: that of the run")

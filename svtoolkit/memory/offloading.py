@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,6 +18,23 @@ from torch import Tensor
 from svtoolkit.memory.host_pool import HostBuffer, HostPool
 from svtoolkit.memory.transfers import Transfers
 from svtoolkit.reversible.recipes import Kept
+
+
+@dataclass
+class Route:
+    """Between a device and the host.
+
+    Attributes:
+        device: where the network is.
+        pool: of host memory.
+        transfers: to the host and back.
+        half: float32 is moved as float16.
+    """
+
+    device: torch.device
+    pool: HostPool
+    transfers: Transfers
+    half: bool = False
 
 
 class Flight:
@@ -44,10 +62,10 @@ class Cargo:
     It is on the device until it has left, then on the host, and on the device once more while backward needs it.
     """
 
-    def __init__(self, trip: Trip, tensor: Tensor) -> None:
+    def __init__(self, route: Route, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
         count = storage.nbytes() // tensor.dtype.itemsize
-        self._trip = trip
+        self._route = route
         self._source: Tensor | None = tensor.detach().as_strided((count,), (1,), 0)
         self._version = tensor._version
         self._dtype, self._count = tensor.dtype, count
@@ -61,19 +79,19 @@ class Cargo:
         assert self._source is not None
         self._note_changes()
         source = self._source
-        if self._trip.half and source.dtype == torch.float32:
+        if self._route.half and source.dtype == torch.float32:
             source = source.to(torch.float16)
             self._source = None
         self._sent_as = source.dtype
-        self._host = self._trip.pool.take(self.bytes_to_move)
+        self._host = self._route.pool.take(self.bytes_to_move)
         target = self._host.view(self._count, source.dtype)
-        self._host.last_use = self._trip.transfers.copy(source, target, self._host.last_use)
-        self._flight = Flight(source, self._host.last_use, self._trip.transfers)
+        self._host.last_use = self._route.transfers.copy(source, target, self._host.last_use)
+        self._flight = Flight(source, self._host.last_use, self._route.transfers)
 
     @property
     def bytes_to_move(self) -> int:
         """In one direction."""
-        is_halved = self._trip.half and self._dtype == torch.float32
+        is_halved = self._route.half and self._dtype == torch.float32
         return self._count * (2 if is_halved else self._dtype.itemsize)
 
     def let_go(self) -> None:
@@ -92,10 +110,10 @@ class Cargo:
         """Start for the device, unless it is there or on its way."""
         if self._host is None or self._flight is not None or self._returned is not None:
             return
-        target = torch.empty(self._count, dtype=self._sent_as, device=self._trip.device)
+        target = torch.empty(self._count, dtype=self._sent_as, device=self._route.device)
         source = self._host.view(self._count, self._sent_as)
-        self._host.last_use = self._trip.transfers.copy(source, target, self._host.last_use)
-        self._flight = Flight(target, self._host.last_use, self._trip.transfers)
+        self._host.last_use = self._route.transfers.copy(source, target, self._host.last_use)
+        self._flight = Flight(target, self._host.last_use, self._route.transfers)
 
     def value(self) -> Tensor:
         """All of the storage, on the device."""
@@ -117,22 +135,22 @@ class Cargo:
     def __del__(self) -> None:
         self._flight = None
         if self._host is not None:
-            self._trip.pool.give(self._host)
+            self._route.pool.give(self._host)
 
 
 class Ticket:
     """What autograd keeps in the place of a tensor."""
 
-    def __init__(self, cargo: Cargo, block: int, tensor: Tensor) -> None:
-        self.cargo, self.block = cargo, block
+    def __init__(self, trip: Trip, cargo: Cargo, block: int, tensor: Tensor) -> None:
+        self._trip, self.cargo, self.block = trip, cargo, block
         self._view = (tensor.size(), tensor.stride(), tensor.storage_offset())
 
     def value(self) -> Tensor:
         """The tensor; what the block before will need starts for the device."""
-        return self.cargo._trip.redeem(self).as_strided(*self._view)
+        return self._trip.redeem(self).as_strided(*self._view)
 
 
-class Trip:
+class Trip(Route):
     """One forward pass and its backward passes; ``pack`` and ``unpack`` are autograd's hooks.
 
     Args:
@@ -148,7 +166,8 @@ class Trip:
         self, device: torch.device, pool: HostPool, transfers: Transfers, *, half: bool, smallest: int,
         staying: Iterable[Tensor],
     ) -> None:  # fmt: skip
-        self.device, self.pool, self.transfers, self.half, self._smallest = device, pool, transfers, half, smallest
+        super().__init__(device, pool, transfers, half)
+        self._smallest = smallest
         self._staying = {id(storage): storage for storage in (tensor.untyped_storage() for tensor in staying)}
         self._cargoes: dict[tuple[int, torch.dtype, int], tuple[weakref.ref[Any], weakref.ref[Cargo]]] = {}
         self._blocks: list[list[weakref.ref[Cargo]]] = [[]]
@@ -174,7 +193,7 @@ class Trip:
             self._loaded.append(weakref.ref(cargo))
             self.moved += cargo.bytes_to_move
         self._blocks[-1].append(weakref.ref(cargo))
-        return Ticket(cargo, len(self._blocks) - 1, tensor)
+        return Ticket(self, cargo, len(self._blocks) - 1, tensor)
 
     @staticmethod
     def unpack(kept: Kept | Ticket) -> Tensor:

@@ -48,6 +48,11 @@ class CudaTransfers:
         self._computation.wait_event(event)
 
 
+def cuda_transfers(device: torch.device) -> Transfers | None:
+    """None where there is no memory to be saved."""
+    return CudaTransfers(device) if device.type == "cuda" else None
+
+
 _SIDE_STREAMS: dict[torch.device, Any] = {}
 
 

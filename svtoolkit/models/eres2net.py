@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 
 import torch
@@ -28,6 +29,25 @@ def clipped_relu(x: Tensor) -> Tensor:
     return F.hardtanh(x, 0.0, CEILING, inplace=True)
 
 
+class _Attention(nn.Sequential):
+    """What a fusion does with its two maps, which come one behind the other: (batch, 2 * channels, ...)."""
+
+    def __init__(self, channels: int) -> None:
+        hidden = channels // 4
+        super().__init__(
+            nn.Conv2d(2 * channels, hidden, 1),
+            nn.BatchNorm2d(hidden),
+            nn.SiLU(),
+            nn.Conv2d(hidden, channels, 1),
+            nn.BatchNorm2d(channels),
+        )
+
+    def forward(self, both: Tensor) -> Tensor:
+        x, y = both.chunk(2, dim=1)
+        share = torch.tanh(super().forward(both))
+        return x * (1.0 + share) + y * (1.0 - share)
+
+
 class AttentionalFusion(nn.Module):
     """Two maps mixed by weights from 0 to 2 that are computed of both (Dai et al., WACV 2021).
 
@@ -36,18 +56,20 @@ class AttentionalFusion(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        hidden = channels // 4
-        self.local_att = nn.Sequential(
-            nn.Conv2d(2 * channels, hidden, 1),
-            nn.BatchNorm2d(hidden),
-            nn.SiLU(),
-            nn.Conv2d(hidden, channels, 1),
-            nn.BatchNorm2d(channels),
-        )
+        self.local_att = _Attention(channels)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        share = torch.tanh(self.local_att(torch.cat([x, y], dim=1)))
-        return x * (1.0 + share) + y * (1.0 - share)
+        return self.local_att(torch.cat([x, y], dim=1))
+
+
+class StageFusion(Chain):
+    """``AttentionalFusion`` of the maps of two stages, which is a chain of its own."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(OrderedDict(local_att=_Attention(channels)))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(torch.cat([x, y], dim=1))
 
 
 class Res2Block(nn.Module):
@@ -195,7 +217,7 @@ class ERes2Net(PooledNetwork):
         self.stages = nn.ModuleList(stages)
         steps = [(outputs[index - 1], outputs[index]) for index in range(len(blocks) - fusions, len(blocks))]
         self.downsamplings = nn.ModuleList(conv3x3(*step, 2) for step in steps)
-        self.fusions = nn.ModuleList(AttentionalFusion(channels) for _, channels in steps)
+        self.fusions = nn.ModuleList(StageFusion(channels) for _, channels in steps)
         self.pooling = StatisticsPooling(pooling_eps)
         self.embedding = embedding_of(2 * channels * _bins_after(num_bins), embedding_dim, embedding_layers)
 

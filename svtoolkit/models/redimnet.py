@@ -15,15 +15,17 @@ from svtoolkit.models.pooling import AttentivePooling
 from svtoolkit.models.redimnet_blocks import (
     ChannelNorm,
     ConvNextBlock,
+    DualStage,
     GroupedBasicBlock,
     Mixing,
+    Stage,
     ToRows,
     groups_of,
     to_map,
 )
 from svtoolkit.models.redimnet_time import TimeContext
 from svtoolkit.models.speaker_network import PooledNetwork
-from svtoolkit.reversible import Chain
+from svtoolkit.reversible import Chain, SharedValues, SharesValues
 
 KINDS = ("convnext", "convnext_relu", "basic", "excited")
 """Of the two-dimensional blocks; excited ones weight frequencies too."""
@@ -32,7 +34,7 @@ MOST_STAGES, MOST_BLOCKS, MOST_CHANNELS, LARGEST_FACTOR, MOST_KERNELS = 8, 50, 4
 """No published network comes near; a description with more is refused before anything is built."""
 
 
-class Stage(NamedTuple):
+class StageSetup(NamedTuple):
     """What a stage consists of.
 
     Attributes:
@@ -52,7 +54,7 @@ class Stage(NamedTuple):
     kernels: Sequence[tuple[int, int]] = ((3, 3),)
 
 
-def read_stages(given: Sequence[Sequence[Any]], values: int) -> list[Stage]:
+def read_stages(given: Sequence[Sequence[Any]], values: int) -> list[StageSetup]:
     """The stages of a network from so many values each, or fewer.
 
     Raises:
@@ -62,12 +64,14 @@ def read_stages(given: Sequence[Sequence[Any]], values: int) -> list[Stage]:
         raise ValueError(f"stages has {len(given)} items, expected 1 to {MOST_STAGES}")
     for index, stage in enumerate(given):
         if not (isinstance(stage, Sequence) and not isinstance(stage, str) and 4 <= len(stage) <= values):
-            raise ValueError(f"stages[{index}] is {stage!r:.80}, expected a list: {', '.join(Stage._fields[:values])}")
-        _check(index, Stage(*stage))
-    return [Stage(*stage) for stage in given]
+            raise ValueError(
+                f"stages[{index}] is {stage!r:.80}, expected a list: {', '.join(StageSetup._fields[:values])}"
+            )
+        _check(index, StageSetup(*stage))
+    return [StageSetup(*stage) for stage in given]
 
 
-def _check(index: int, stage: Stage) -> None:
+def _check(index: int, stage: StageSetup) -> None:
     kernels = stage.kernels
     factor, pairs = f"a whole number from 1 to {LARGEST_FACTOR}", f"pairs of whole numbers from 1 to {LARGEST_FACTOR}"
     good = {
@@ -95,7 +99,7 @@ def _whole(value: Any, least: int = 1, most: int = LARGEST_FACTOR) -> bool:
     return type(value) is int and least <= value <= most
 
 
-class Dimensions(PooledNetwork):
+class Dimensions(SharesValues, PooledNetwork):
     """What both generations have in common: a stem, stages that each see a mixture of all maps before, and its map.
 
     All maps are (batch, rows, frames), where rows are bins times channels; a stage makes (channels, bins) of them for
@@ -107,7 +111,7 @@ class Dimensions(PooledNetwork):
     """
 
     def __init__(
-        self, num_bins: int, embedding_dim: int, channels: int, stages: Sequence[Stage], out_channels: int | None
+        self, num_bins: int, embedding_dim: int, channels: int, stages: Sequence[StageSetup], out_channels: int | None
     ) -> None:
         super().__init__()
         factor = math.prod(stage.stride for stage in stages)
@@ -122,24 +126,34 @@ class Dimensions(PooledNetwork):
         self.bins = num_bins + self.padding
         self.rows = self.bins * channels
         self.channels = [channels * math.prod(stage.stride for stage in stages[:index]) for index in range(len(stages))]
-        self.stem = nn.Sequential(nn.Conv2d(1, channels, 3, padding=1), ChannelNorm(channels), ToRows())
+        self.stem = Chain(nn.Conv2d(1, channels, 3, padding=1), ChannelNorm(channels), ToRows())
 
     def feature_map(self, frames: Tensor) -> Tensor:
-        """(batch, frames, bins) -> (batch, rows, frames)."""
-        maps = [self.first_map(F.pad(frames, (0, self.padding)).transpose(1, 2).unsqueeze(1))]
+        """(batch, frames, bins) -> what the head makes of (batch, rows, frames)."""
+        maps = SharedValues(self.sharing)
+        maps.add(self.first_map(F.pad(frames, (0, self.padding)).transpose(1, 2).unsqueeze(1)), nn.Identity())
         for channels, mixing, stage in zip(self.channels, self.mixings, self.stages, strict=False):
-            made = stage(to_map(mixing(maps), channels))
-            maps += made if isinstance(made, list) else [made]
-        return self.mixings[-1](maps)
+            mixed, made_again = mixing(maps)
+            with made_again:
+                made = stage(to_map(mixed, channels))
+            del mixed
+            assert isinstance(stage, Stage | DualStage)
+            for each, end in zip(made if isinstance(made, list) else [made], stage.ends(), strict=True):
+                maps.add(each, end)
+            del made, each
+        mixed, made_again = self.mixings[-1](maps)
+        with made_again:
+            return self.head(mixed)
 
     def first_map(self, frames: Tensor) -> Tensor:
         """(batch, 1, bins, frames) -> (batch, rows, frames)."""
         return self.stem(frames)
 
+    head: nn.Module
     mixings: nn.ModuleList
     stages: nn.ModuleList
 
-    def _blocks(self, kind: str, channels: int, bins: int, group_width: int, stage: Stage) -> list[nn.Module]:
+    def _blocks(self, kind: str, channels: int, bins: int, group_width: int, stage: StageSetup) -> list[nn.Module]:
         """Two-dimensional blocks; ``kind``: one of ``KINDS``."""
         if kind not in KINDS:
             raise ValueError(f"kind is {kind!r}, expected one of {', '.join(KINDS)}")
@@ -150,7 +164,7 @@ class Dimensions(PooledNetwork):
         excited = kind == "excited"
         return [GroupedBasicBlock(channels, bins, group_width, excited=excited) for _ in range(stage.blocks)]
 
-    def _wide(self, channels: int, stage: Stage) -> int:
+    def _wide(self, channels: int, stage: StageSetup) -> int:
         """Channels of the blocks of a stage, of those of its map."""
         wide = int(channels * stage.expansion)
         if not wide:
@@ -168,7 +182,7 @@ class ReDimNet(Dimensions):
         channels: of the stem; a map has as many rows as bins times them.
         kind: of the two-dimensional blocks: convnext, convnext_relu, basic or excited.
         group_width: channels of a group of their convolutions; a remainder of the map's is shared out. 0: no groups.
-        stages: stride, blocks, expansion and reduction of each, as in ``Stage``.
+        stages: stride, blocks, expansion and reduction of each, as in ``StageSetup``.
         embedding_layers: after the pooling, 1 or 2.
         time_block: of the one-dimensional blocks: conv+att, conv, att or fc.
         out_channels: rows that a convolution leaves of the last map; None: it is pooled as it is.
@@ -218,17 +232,13 @@ class ReDimNet(Dimensions):
             layers.append(ToRows())
             if stage.reduction is not None:
                 layers.append(TimeContext(self.rows, stage.reduction, time_block))
-            self.stages.append(Chain(*layers))
-        self.head: nn.Module = nn.Identity()
+            self.stages.append(Stage(layers))
+        self.head = nn.Identity()
         if out_channels is not None:
             self.head = nn.Sequential(nn.Conv1d(self.rows, out_channels, 1), nn.BatchNorm1d(out_channels))
         pooled = self.rows if out_channels is None else out_channels
         self.pooling = AttentivePooling(pooled, global_context=global_context)
         self.embedding = _embedding(2 * pooled, embedding_dim, embedding_layers, pooled_norm, embedding_norm)
-
-    def feature_map(self, frames: Tensor) -> Tensor:
-        """(batch, frames, bins) -> (batch, rows or out_channels, frames)."""
-        return self.head(super().feature_map(frames))
 
 
 def _embedding(statistics: int, size: int, layers: int, pooled_norm: bool, embedding_norm: bool) -> nn.Module:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -15,24 +14,9 @@ from svtoolkit.errors import UserError
 from svtoolkit.models.blocks import VectorNorm
 from svtoolkit.models.pooling import AttentivePooling
 from svtoolkit.models.redimnet import Dimensions, read_stages
-from svtoolkit.models.redimnet_blocks import FrequencyEmbedding, Mixing, ToRows, to_map
+from svtoolkit.models.redimnet_blocks import DualStage, FrequencyEmbedding, Mixing, Stage, ToRows, to_map
 from svtoolkit.models.redimnet_time import TimeContext
-from svtoolkit.reversible import Chain
-
-
-class TimeUpsampling(nn.Module):
-    """Every frame so many times: (batch, rows, frames) -> (batch, rows, frames * factor)."""
-
-    def __init__(self, factor: int) -> None:
-        super().__init__()
-        self.factor = factor
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.factor == 1:
-            return x
-        if torch.jit.is_tracing():  # a traced repeat_interleave would keep the number of frames
-            return x.unsqueeze(3).expand(-1, -1, -1, self.factor).reshape(x.shape[0], x.shape[1], -1)
-        return x.repeat_interleave(self.factor, dim=-1)
+from svtoolkit.reversible import Chain, Repetition
 
 
 class MapHead(nn.Module):
@@ -61,27 +45,6 @@ class RowHead(nn.Module):
         return self.conv(rows)
 
 
-class DualStage(nn.Module):
-    """A stage that gives its map before the one-dimensional block and after it: (batch, channels, bins, frames) -> two.
-
-    Args:
-        before: map -> rows.
-        context: the one-dimensional block.
-        of_map, of_context: what becomes of both, each (batch, rows, frames).
-    """
-
-    def __init__(self, before: nn.Module, context: nn.Module, of_map: nn.Module, of_context: nn.Module) -> None:
-        super().__init__()
-        self.before = before
-        self.context = context
-        self.of_map = of_map
-        self.of_context = of_context
-
-    def forward(self, x: Tensor) -> list[Tensor]:
-        rows = self.before(x)
-        return [self.of_map(rows), self.of_context(self.context(rows))]
-
-
 class ReDimNet2(Dimensions):
     """ReDimNet2 (Palabra AI, 2026), with the names of WeSpeaker's port: ReDimNet whose stages shorten time, too.
 
@@ -91,7 +54,7 @@ class ReDimNet2(Dimensions):
     Args:
         num_bins, embedding_dim: as for ``build_model``.
         channels: of the stem; a map has as many rows as bins times them.
-        stages: stride, blocks, expansion, reduction, time stride and kernels of each, as in ``Stage``.
+        stages: stride, blocks, expansion, reduction, time stride and kernels of each, as in ``StageSetup``.
         kind, group_width: of the two-dimensional blocks, as of a ``ReDimNet``.
         time_block: of the one-dimensional blocks: conv+att, conv, att or fc.
         out_channels: what the map is reduced to before the pooling; None: it is pooled as it is.
@@ -162,14 +125,15 @@ class ReDimNet2(Dimensions):
                 layers.append(nn.Sequential(nn.Conv2d(wide, width, 1), nn.BatchNorm2d(width, eps=1e-6)))
             layers.append(ToRows())
             context = [TimeContext(self.rows, stage.reduction, time_block)] if stage.reduction is not None else []
-            ends = [[TimeUpsampling(self.time_stride), *norm()] for _ in range(1 + (dual_maps and bool(context)))]
+            ends = [[Repetition(self.time_stride), *norm()] for _ in range(1 + (dual_maps and bool(context)))]
             if dual_maps and context:
-                self.stages.append(DualStage(Chain(*layers), *context, *(nn.Sequential(*end) for end in ends)))
+                of_map, of_context = (nn.Sequential(*end) for end in ends)
+                self.stages.append(DualStage(Chain(*layers), context[0], of_map, of_context))
             else:
-                self.stages.append(Chain(*layers, *context, *ends[0]))
+                self.stages.append(Stage([*layers, *context], ends[0]))
             maps += len(ends)
             self.mixings.append(Mixing(maps, self.rows))
-        self.head: nn.Module = nn.Identity()
+        self.head = nn.Identity()
         pooled = self.rows
         if pool_map:
             width = self.channels[-1] * setup[-1].stride
@@ -201,4 +165,4 @@ class ReDimNet2(Dimensions):
                 f"an utterance has {frames.shape[1]} frames, and a ReDimNet2 needs {needed} or more: leave "
                 "out what is shorter, or choose another network"
             )
-        return self.head(super().feature_map(frames[:, :count]))[..., self.skip_frames :]
+        return super().feature_map(frames[:, :count])[..., self.skip_frames :]

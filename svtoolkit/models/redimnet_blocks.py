@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from svtoolkit.reversible import Chain, SharedValues
 from svtoolkit.reversible.manual_backward import Request
 from svtoolkit.reversible.manual_layers import has_hooks
 from svtoolkit.reversible.residual import residual_backward
@@ -42,6 +44,59 @@ class ToRows(nn.Module):
         return to_rows(x)
 
 
+class Stage(Chain):
+    """A stage whose last modules are not run by it, but by whoever reads its map.
+
+    Args:
+        layers: of the stage.
+        end: the last modules.
+    """
+
+    def __init__(self, layers: Sequence[nn.Module], end: Sequence[nn.Module] = ()) -> None:
+        super().__init__(*layers, *end)
+        self._count = len(layers)
+
+    def members(self) -> list[nn.Module]:
+        """Without the end."""
+        return list(self)[: self._count]
+
+    def ends(self) -> list[nn.Module]:
+        """What makes of the map what is read."""
+        return [end_of(list(self)[self._count :])]
+
+
+def end_of(modules: Sequence[nn.Module]) -> nn.Module:
+    """Modules as one."""
+    return modules[0] if len(modules) == 1 else nn.Sequential(*modules) if modules else nn.Identity()
+
+
+class DualStage(nn.Module):
+    """A stage that gives its map before the one-dimensional block and after it: (batch, channels, bins, frames) -> two.
+
+    Both without their ends, as of a ``Stage``.
+
+    Args:
+        before: map -> rows.
+        context: the one-dimensional block.
+        of_map, of_context: the ends of both, each (batch, rows, frames).
+    """
+
+    def __init__(self, before: nn.Module, context: nn.Module, of_map: nn.Sequential, of_context: nn.Sequential) -> None:
+        super().__init__()
+        self.before = before
+        self.context = context
+        self.of_map = of_map
+        self.of_context = of_context
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        rows = self.before(x)
+        return [rows, self.context(rows)]
+
+    def ends(self) -> list[nn.Module]:
+        """What makes of the maps what is read."""
+        return [end_of(list(self.of_map)), end_of(list(self.of_context))]
+
+
 class Mixing(nn.Module):
     """Maps of the same size mixed by weights of every row, which are a softmax over the maps.
 
@@ -56,15 +111,15 @@ class Mixing(nn.Module):
         super().__init__()
         self.w = nn.Parameter(torch.zeros(1, count, rows, 1), requires_grad=count > 1)
 
-    def forward(self, maps: Sequence[Tensor]) -> Tensor:
-        """(batch, rows, frames) each -> the same."""
-        if len(maps) == 1:
-            return maps[0]
-        weights = torch.softmax(self.w, dim=1).unbind(1)
-        mixed = maps[0] * weights[0]
-        for each, weight in zip(maps[1:], weights[1:], strict=True):
-            mixed = mixed + each * weight
-        return mixed
+    def weights(self) -> tuple[Tensor, ...] | None:
+        """(1, rows, 1) of each map; None: there is but one."""
+        return torch.softmax(self.w, dim=1).unbind(1) if self.w.shape[1] > 1 else None
+
+    def forward(self, maps: SharedValues) -> tuple[Tensor, AbstractContextManager[None]]:
+        """(batch, rows, frames) each -> the same, and the context in which it may be made again."""
+        weights = self.weights()
+        mixed = maps.only() if weights is None else maps.mixed(weights)
+        return mixed, maps.made_again(mixed, weights)
 
 
 class ChannelNorm(nn.Module):

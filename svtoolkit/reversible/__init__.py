@@ -12,5 +12,6 @@ from svtoolkit.reversible.layerwise import LayerwiseFunction
 from svtoolkit.reversible.momentum import PACKED_BITS, MomentumSequence
 from svtoolkit.reversible.plans import Leaf, Segment, by_block, by_halves, by_root
 from svtoolkit.reversible.pooling import BatchPooling, BatchUnpooling, ChannelPooling, InvertiblePooling
+from svtoolkit.reversible.shared import Repetition, SharedValues, SharesValues, Sharing, share_values
 from svtoolkit.reversible.squeeze import squeeze, unsqueeze
 from svtoolkit.reversible.stash import EightBits, Stash

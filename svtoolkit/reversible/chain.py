@@ -22,16 +22,24 @@ class Chain(nn.Sequential):
 
     planner: Planner | None = None
 
+    def members(self) -> list[nn.Module]:
+        """What it runs."""
+        return list(self)
+
     def forward(self, x: Tensor) -> Tensor:
         """As ``nn.Sequential``."""
-        return super().forward(x) if self.planner is None else _run(list(self), self.planner, x)
+        if self.planner is not None:
+            return _run(self.members(), self.planner, x)
+        for module in self.members():
+            x = module(x)
+        return x
 
     def values(self, x: Tensor) -> list[Tensor]:
         """What each module makes of what the one before it made: for networks that use more than the last.
 
         Of a plan, modules of a segment are recomputed one by one.
         """
-        modules, found = list(self), [x]
+        modules, found = self.members(), [x]
         if self.planner is None:
             for module in modules:
                 found.append(module(found[-1]))
@@ -55,7 +63,7 @@ def run_in_chain(modules: Iterable[nn.Module], x: Tensor) -> Tensor:
             x, pending = _run(pending, planner, x), []
         planner = joined
         if isinstance(module, Chain) and joined is not None:
-            pending.extend(module)
+            pending.extend(module.members())
         else:
             x = module(x)
     return _run(pending, planner, x) if pending and planner is not None else x

@@ -10,7 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from svtoolkit.reversible.plans import Part, positions
-from svtoolkit.reversible.recomputation import AutocastState, ModuleState, ParameterGradients, untracked_statistics
+from svtoolkit.reversible.recomputation import (
+    AutocastState,
+    ModuleState,
+    ParameterGradients,
+    graph_is_kept,
+    untracked_statistics,
+)
 from svtoolkit.reversible.tape import Input, Kept, Run, record, unwind
 
 
@@ -62,7 +68,7 @@ class _Recomputed(torch.autograd.Function):
                 "ask for retain_graph=True the first time"
             )
         kept = ctx.kept
-        owned = not _graph_is_kept()
+        owned = not graph_is_kept()
         if not owned:
             kept = [copy.copy(each) for each in kept]
         else:
@@ -74,7 +80,7 @@ class _Recomputed(torch.autograd.Function):
             )
         ctx.state.check()
         if ctx.keeps_input:
-            (kept[0].tensor,) = ctx.saved_tensors
+            kept[0].tensor = lambda: ctx.saved_tensors[0]  # which may have to be made
         gradients = ParameterGradients(ctx.parameters)
         with untracked_statistics(ctx.state.modules), ctx.autocast.restored():
             # the engine's own gradient must not be overwritten
@@ -103,8 +109,3 @@ class _Refusal(torch.autograd.Function):
             "the gradient of a recomputed chain cannot be differentiated again; "
             "second derivatives need stored activations"
         )
-
-
-def _graph_is_kept() -> bool:
-    """Whether this backward pass was asked to keep the graph; torch frees by default, and so do we."""
-    return bool(torch._C._autograd._get_current_graph_task_keep_graph())

@@ -10,6 +10,8 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -50,15 +52,15 @@ class Kept(NamedTuple):
 
 
 class Recipe:
-    """How a tensor is made of another one.
+    """How a tensor is made of others.
 
     Attributes:
         is_asked_for: whether autograd keeps it: what was computed once is then there for whoever asks next, until
             autograd lets the recipe go.
     """
 
-    def __init__(self, make: Callable[[Tensor], Tensor], source: Kept | Recipe, autocast: AutocastState) -> None:
-        self._make, self._source, self._autocast = make, source, autocast
+    def __init__(self, make: Callable[[], Tensor], autocast: AutocastState) -> None:
+        self._make, self.autocast = make, autocast
         self._made: Tensor | None = None
         self.is_asked_for = False
 
@@ -66,8 +68,8 @@ class Recipe:
         """The tensor, computed again."""
         if self._made is not None:
             return self._made
-        with torch.no_grad(), self._autocast.restored():
-            made = self._make(self._source.value())
+        with torch.no_grad(), self.autocast.restored():
+            made = self._make()
         if self.is_asked_for:
             self._made = made
         return made
@@ -94,6 +96,41 @@ class _Known(NamedTuple):
     storage: weakref.ref[torch.UntypedStorage]
     version: int
     recipe: Recipe
+
+    def is_of(self, tensor: Tensor) -> bool:
+        """Whether a tensor is on the storage, and that is as it was."""
+        return self.storage() is tensor.untyped_storage() and self.version == tensor._version
+
+
+_GIVEN: ContextVar[tuple[_Known, ...]] = ContextVar("given", default=())
+
+
+@contextmanager
+def made_again(x: Tensor, recipe: Recipe) -> Iterator[None]:
+    """Context in which autograd keeps a recipe where it would keep ``x`` or a view of it."""
+    token = _GIVEN.set((*_GIVEN.get(), _Known(weakref.ref(x.untyped_storage()), x._version, recipe)))
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(_pack_given, Slot.value):
+            yield
+    finally:
+        _GIVEN.reset(token)
+
+
+def _pack_given(tensor: Tensor) -> Slot:
+    slot = Slot(tensor)
+    if recipe := given_recipe(tensor):
+        slot.fill(recipe)
+    return slot
+
+
+def given_recipe(tensor: Tensor) -> Recipe | None:
+    """Of a tensor that ``made_again`` was told of; views are those of one tensor that is made once."""
+    recipe = next((known.recipe for known in _GIVEN.get() if known.is_of(tensor)), None)
+    if recipe is None:
+        return None
+    recipe.is_asked_for = True
+    size, stride, offset = tensor.size(), tensor.stride(), tensor.storage_offset()
+    return Recipe(lambda: recipe.value().as_strided(size, stride, offset), recipe.autocast)
 
 
 class Recipes(TorchFunctionMode):
@@ -123,7 +160,7 @@ class Recipes(TorchFunctionMode):
         if source is None and func not in POINTWISE:  # what a norm or a convolution reads is kept for its gradient
             source = Kept(x.detach(), x._version)
         if source is not None and isinstance(result, Tensor):
-            recipe = Recipe(make, source, AutocastState.capture(result.device))
+            recipe = Recipe(partial(_made_of, make, source), AutocastState.capture(result.device))
             self._known[_key(result)] = _Known(weakref.ref(result.untyped_storage()), result._version, recipe)
             for slot in self._slots:  # ReLU and others keep their own result
                 if isinstance(slot.content, Kept) and _key(slot.content.tensor) == _key(result):
@@ -146,9 +183,7 @@ class Recipes(TorchFunctionMode):
 
     def _find(self, tensor: Tensor) -> Recipe | None:
         known = self._known.get(_key(tensor))
-        if known is None or known.storage() is not tensor.untyped_storage() or known.version != tensor._version:
-            return None
-        return known.recipe
+        return known.recipe if known is not None and known.is_of(tensor) else given_recipe(tensor)
 
     def pack(self, tensor: Tensor) -> Slot:
         """What autograd keeps in the place of a tensor."""
@@ -162,6 +197,10 @@ class Recipes(TorchFunctionMode):
         """Let go of all that autograd does not keep."""
         self._known.clear()
         self._slots.clear()
+
+
+def _made_of(make: Callable[[Tensor], Tensor], source: Kept | Recipe) -> Tensor:
+    return make(source.value())
 
 
 def _norm(

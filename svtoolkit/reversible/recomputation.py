@@ -129,6 +129,11 @@ class ModuleState:
             )
 
 
+def graph_is_kept() -> bool:
+    """Whether this backward pass was asked to keep the graph; torch frees by default, and so do we."""
+    return bool(torch._C._autograd._get_current_graph_task_keep_graph())
+
+
 class ParameterGradients:
     """Sums of gradients for the parameters that need one."""
 

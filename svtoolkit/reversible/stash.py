@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,16 +15,22 @@ FEWEST = 32
 """Values that share a scale: with fewer, scales would weigh as much as what they are for."""
 
 
-class Stash(Protocol):
+class Stash:
     """What is kept of a tensor between forward and backward pass."""
 
     def pack(self, x: Tensor) -> Any:
-        """What is kept."""
-        ...
+        """What is kept; a tensor: itself. What reads it has not been evaluated yet."""
+        raise NotImplementedError
+
+    def settle(self, kept: Any) -> None:
+        """What reads it has been evaluated."""
+
+    def fetch(self, kept: Any) -> None:
+        """It is unpacked after the next gradient."""
 
     def unpack(self, kept: Any) -> Tensor:
         """A tensor of the shape, type and layout of the one that was packed."""
-        ...
+        raise NotImplementedError
 
 
 class Codes(NamedTuple):
@@ -37,7 +43,7 @@ class Codes(NamedTuple):
 
 
 @dataclass(frozen=True)
-class EightBits:
+class EightBits(Stash):
     """The nearest of 256 values, which lie evenly between the lowest and the highest.
 
     The error of a value is at most half a step. The zeros of a ReLU come back as zeros; what is not finite comes back

@@ -70,7 +70,8 @@ class Kept:
     """What is kept of a part, and what follows from it.
 
     Attributes:
-        tensor: of which its activations are made again, or what a stash made of it; None once it was used.
+        tensor: of which its activations are made again, what a stash made of it, or what gives it; None once it was
+            used.
         needs_input: whether the gradient of its input is wanted.
     """
 
@@ -86,6 +87,9 @@ class Kept:
         """Gradient of the input of the part; used once."""
         raise NotImplementedError
 
+    def fetch(self) -> None:
+        """The gradient of the part after it begins."""
+
 
 @dataclass
 class Input(Kept):
@@ -99,9 +103,16 @@ class Input(Kept):
         with nullcontext() if self.random is None else self.random.restored():
             return _differentiate(run, self.part, self._input(), upstream, needs_input=self.needs_input)
 
+    def fetch(self) -> None:
+        """What waits elsewhere comes back."""
+        if self.stash is not None and not isinstance(self.tensor, Tensor):
+            self.stash.fetch(self.tensor)
+
     def _input(self) -> Tensor:
-        is_packed = self.stash is not None and not isinstance(self.tensor, Tensor)
-        return self.stash.unpack(self.take()) if self.stash is not None and is_packed else self.take()
+        kept = self.take()
+        if isinstance(kept, Tensor):
+            return kept
+        return kept() if callable(kept) or self.stash is None else self.stash.unpack(kept)
 
 
 @dataclass
@@ -194,6 +205,7 @@ def record(
 def unwind(run: Run, kept: list[Kept], upstream: Upstream) -> Tensor | None:
     """Gradient of the input of parts that were recorded, from the last to the first; uses up ``kept``."""
     while len(kept) > 1:
+        kept[-2].fetch()
         dx = kept.pop().differentiate(run, upstream)
         assert dx is not None, "it learns, or something before it"
         upstream.append(dx)
@@ -268,9 +280,11 @@ def _kept(
         value, made = sequence.run(x)
         return Result(value.detach(), needs_input, sequence, made), value
     random = RandomState(x.device)
-    value = evaluate(run, (part,), x) if is_needed else x
-    stash = part.stash if isinstance(part, Segment) else None
+    stash = part.stash if isinstance(part, Segment) and result is None else None
     kept = result if result is not None else x.detach() if stash is None else stash.pack(x.detach())
+    value = evaluate(run, (part,), x) if is_needed else x
+    if stash is not None:
+        stash.settle(kept)
     return Input(kept, needs_input, part, stash, random if not is_needed or random.is_consumed() else None), value
 
 

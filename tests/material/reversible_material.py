@@ -16,7 +16,7 @@ from svtoolkit.memory import apply_strategy
 from svtoolkit.models import SpeakerNetwork
 from svtoolkit.models.residual_functions import DepthFirstFunction, basic_function, bottleneck_function
 from svtoolkit.models.revnet import build_revnet
-from svtoolkit.reversible import AdditiveCoupling, Chain, ReversibleSequence, by_block, snap
+from svtoolkit.reversible import AdditiveCoupling, Chain, ReversibleSequence, Sharing, by_block, share_values, snap
 from svtoolkit.reversible.coupling import split_streams
 from svtoolkit.reversible.manual_backward import recompute_backward
 from svtoolkit.reversible.plans import Planner
@@ -46,6 +46,7 @@ def one_step(
     seed: int = 0,
     learns_input: bool = True,
     planner: Planner | None = None,
+    sharing: Sharing | None = None,
     **settings: object,
 ) -> Step:
     """Forward and backward pass from the module's present state, which is put back.
@@ -55,12 +56,15 @@ def one_step(
         seed: of the random numbers that the module draws.
         learns_input: whether the input has a gradient, too.
         planner: of all chains, under ``store``.
+        sharing: of a network that shares values, under ``store``.
         settings: further ones of the strategy.
     """
     apply_strategy(module, strategy, exact=exact, exact_bits=bits, **settings)
     for chain in module.modules():
         if isinstance(chain, Chain) and planner is not None:
             chain.planner = planner
+    if sharing is not None:
+        share_values(module, sharing)
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     module.zero_grad()
     x = x.clone().requires_grad_(learns_input)

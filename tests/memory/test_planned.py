@@ -6,8 +6,10 @@ from itertools import accumulate
 
 import pytest
 import torch
+from network_material import narrow
 from reversible_material import (
     assert_bit_equal,
+    assert_same_buffers,
     one_step,
     random_map,
     relative_error,
@@ -21,12 +23,15 @@ from svtoolkit.errors import UserError
 from svtoolkit.memory import apply_strategy
 from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
 from svtoolkit.memory.ledger import MemoryLedger
+from svtoolkit.memory.planner import choice
+from svtoolkit.memory.planner.block_costs import BlockCosts
 from svtoolkit.memory.planner.choice import GIB
+from svtoolkit.memory.planner.clock import CONSUMER_GPU
 from svtoolkit.memory.planner.surroundings import Crops, measure_network
 from svtoolkit.memory.strategies.planned import Planned
 from svtoolkit.models import build_model
 from svtoolkit.planning.assembly import build_trainable, for_crops
-from svtoolkit.reversible import Chain
+from svtoolkit.reversible import Chain, SharedValues, SharesValues, Sharing, by_halves
 from svtoolkit.reversible.plans import Leaf
 
 torch.set_num_threads(1)
@@ -66,6 +71,63 @@ def test_gradients_and_statistics_are_those_of_stored_activations(cast, times, b
     assert_bit_equal(found, stored)
 
 
+@pytest.mark.parametrize("name", ["redimnet_b0", "redimnet2_b4", "redimnet2_b6", "eres2netv2", "eres2net34_base"])
+def test_networks_that_mix_and_fuse_maps(name):
+    """Under halves of halves in every chain, and with maps that are kept once."""
+    torch.manual_seed(0)
+    network, frames = narrow(name, num_bins=16, embedding_dim=8).double(), random_map(3, 24, 16).double()
+    stored = one_step(network, frames, "store")
+    found = one_step(network, frames, "store", planner=by_halves, sharing=Sharing())
+    assert torch.equal(found.value, stored.value)
+    assert_same_buffers(found, stored)
+    assert relative_error(found, stored) < 1e-9
+
+
+class Mixing(SharesValues):
+    """Three chains that each read the sum of all before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.chains = nn.ModuleList(
+            Chain(nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 16))) for _ in "123"
+        )
+        self.weights = nn.Parameter(torch.randn(4, 1, 1, 1))
+
+    def forward(self, frames: torch.Tensor) -> torch.Tensor:
+        values = SharedValues(self.sharing)
+        values.add(frames.tanh(), nn.Identity())
+        for number, chain in enumerate(self.chains):
+            weights = self.weights[: number + 1].unbind()
+            mixed = values.mixed(weights)
+            with values.made_again(mixed, weights):
+                values.add(chain(mixed), nn.Identity())
+        return values.mixed(self.weights.unbind())
+
+
+@pytest.mark.parametrize(("times", "sharing"), [(1.0, None), (3.0, Sharing())])
+def test_a_plan_says_what_becomes_of_values_that_are_shared(times, sharing):
+    torch.manual_seed(0)
+    network, frames = Mixing().double(), random_map(3, 24, 16).double()
+    stored = one_step(network, frames, "store")
+    found = one_step(network, frames, "planned", times=times, **CROPS)
+    assert network.sharing == sharing
+    assert relative_error(found, stored) < 1e-12
+    apply_strategy(network, "store")
+    assert network.sharing is None
+
+
+def test_who_plans_again_finds_the_same_plan():
+    """As a run does that is resumed in another process."""
+    found = []
+    for _ in range(2):
+        choice._KNOWN.clear()
+        network = Mixing()
+        apply_strategy(network, "planned", times=3.0, inexact=True, offload=True, **CROPS)
+        found.append((network.sharing, plans_of(network)))
+    assert found[0] == found[1]
+    assert found[0][1]
+
+
 def test_the_memory_that_is_asked_for_is_not_exceeded():
     with QuickFakeTensorMode():
         network = resnet().train()
@@ -83,7 +145,7 @@ def test_enough_memory_stores_everything():
 @pytest.mark.parametrize("inexact", [False, True])
 def test_codes_of_8_bits_are_kept_only_where_they_may_be(inexact):
     network = nn.Sequential(Chain(nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 16))))
-    costs, _ = measure_network(network, Crops(4, 24, 16), stashes=inexact)
+    costs, _ = measure_network(network, Crops(4, 24, 16), BlockCosts(CONSUMER_GPU, stashes=inexact))
     assert any(option.stash for run in costs.runs for block in run.blocks for option in block.options) == inexact
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import pytest
 import torch
 import torch.nn.functional as F
 from foreign_networks import randomise
 from network_material import narrow
+from torch import Tensor, nn
 
 from svtoolkit.errors import UserError
 from svtoolkit.models import build_model
 from svtoolkit.models.redimnet_blocks import Mixing, to_map, to_rows
 from svtoolkit.models.redimnet_time import HEADS
 from svtoolkit.models.registry import NETWORKS
+from svtoolkit.reversible import SharedValues
 
 torch.set_num_threads(1)
 
@@ -74,13 +77,20 @@ def test_sizes_that_make_no_network(name, options, message):
     assert str(caught.value).startswith(f"network {name}: {message}")
 
 
+def shared(maps: Iterable[Tensor]) -> SharedValues:
+    values = SharedValues(None)
+    for each in maps:
+        values.add(each, nn.Identity())
+    return values
+
+
 def test_a_mixture_is_weighted_by_a_softmax_over_the_maps():
     mixing, maps = Mixing(3, 6), torch.randn(3, 2, 6, 5)
     torch.nn.init.normal_(mixing.w)
     expected = torch.einsum("nr,nbrt->brt", torch.softmax(mixing.w[0, ..., 0], dim=0), maps)
-    torch.testing.assert_close(mixing(list(maps)), expected)
+    torch.testing.assert_close(mixing(shared(maps))[0], expected)
     one = torch.randn(2, 6, 5)
-    assert Mixing(1, 6)([one]) is one
+    assert Mixing(1, 6)(shared([one]))[0] is one
     assert not Mixing(1, 6).w.requires_grad
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from svtoolkit.memory.host_stash import HostMemory, seconds_of
 from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.memory.planner.clock import Clock, Rates
 from svtoolkit.memory.planner.costs import Block, Option
@@ -55,11 +56,13 @@ class BlockCosts:
         rates: of the device whose time is counted.
         precision: type that autocast chooses; None: it is off.
         stashes: whether inputs in 8 bits are ways, too.
+        host: where inputs may wait; None: on the device alone.
     """
 
     rates: Rates
     precision: torch.dtype | None = None
     stashes: bool = False
+    host: HostMemory | None = None
     _known: dict[Any, Block] = field(default_factory=dict)
 
     def of(self, block: nn.Module, form: Form) -> Block:
@@ -82,6 +85,8 @@ class BlockCosts:
             option = _Probe(block, form, self).option(treatment, result)
             if not any(_is_no_worse(other, option) for other in options):
                 options.append(option)
+        if self.host is not None and not is_view:
+            options += [_in_host_memory(option, form.bytes, self.host) for option in options if _may_travel(option)]
         gradients = sum(each.numel() * each.element_size() for each in block.parameters() if each.requires_grad)
         return Block(tuple(options), 0 if is_view else result.bytes, seconds, forward, gradients, result.bytes)
 
@@ -101,6 +106,27 @@ def _treatments(block: nn.Module, *, stashes: bool) -> Iterator[Treatment]:
     if stashes:
         for way in stored:
             yield Treatment(way, recomputed=True, stash=EightBits())
+
+
+def _may_travel(option: Option) -> bool:
+    """Whether all that is kept is the input."""
+    return option.recomputed and option.stash is None and option.holds_input and not option.holds_result
+
+
+def _in_host_memory(option: Option, size: int, host: HostMemory) -> Option:
+    """The same, with an input of so many bytes in host memory; it leaves beside the evaluation."""
+    travel = seconds_of(size)
+    waiting = max(0.0, travel - (option.seconds - option.gradient_seconds))
+    return replace(
+        option,
+        seconds=option.seconds + waiting,
+        backward=option.backward + size,
+        holds_input=False,
+        stash=host,
+        seconds_at_end=None,
+        forward_at_end=None,
+        travel=travel,
+    )
 
 
 def expands(block: nn.Module) -> bool:
@@ -187,6 +213,7 @@ class _Probe:
             stash=treatment.stash,
             seconds_at_end=gradient if is_skipped else None,
             forward_at_end=0 if is_skipped else None,
+            gradient_seconds=gradient,
         )
 
     def _step(self, treatment: Treatment, result: Form) -> tuple[float, float, _Step]:

@@ -6,16 +6,19 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import nn
 
 from svtoolkit.errors import UserError
-from svtoolkit.memory.planner.block_costs import identity
+from svtoolkit.memory.host_stash import HostMemory
+from svtoolkit.memory.planner.block_costs import BlockCosts, identity
+from svtoolkit.memory.planner.clock import CONSUMER_GPU
 from svtoolkit.memory.planner.costs import Costs, Outlay, outlay_of, stored_plans
 from svtoolkit.memory.planner.search import PlanTable
-from svtoolkit.memory.planner.surroundings import Crops, measure_network
+from svtoolkit.memory.planner.surroundings import Crops, measure_network, sharings_of
+from svtoolkit.reversible import Sharing
 
 GIB = 2**30
 
@@ -43,11 +46,13 @@ class Chosen:
         outlay: of a step on ``BATCH`` crops.
         stored: the same with stored activations.
         names: of the chains of each run.
+        sharing: of the values that several places of the network read.
     """
 
     outlay: Outlay
     stored: Outlay
     names: list[list[str]]
+    sharing: Sharing | None = None
 
     @property
     def gib_per_utterance(self) -> float:
@@ -149,7 +154,13 @@ MOST_KNOWN = 16
 
 
 def choose_plans(
-    network: nn.Module, crops: Crops, *, gib_per_utterance: float | None, times: float, inexact: bool
+    network: nn.Module,
+    crops: Crops,
+    *,
+    gib_per_utterance: float | None,
+    times: float,
+    inexact: bool,
+    offload: bool = False,
 ) -> Chosen:
     """Plans of a network that lists its blocks, by rates that are the same everywhere: so the plan is, too.
 
@@ -158,14 +169,37 @@ def choose_plans(
         gib_per_utterance: of which the fastest plan is chosen; None: the leanest in ``times``.
         times: of the time of stored activations.
         inexact: whether what is kept may be rounded to 8 bits.
+        offload: whether inputs of blocks may wait in host memory.
 
     Raises:
-        UserError: no plan takes so little memory.
+        UserError: no plan takes so little memory, or nothing could wait in host memory.
     """
     crops = replace(crops, batch=BATCH)
-    key = (tuple(identity(network)), crops, inexact)
-    costs, names = _known(key, lambda: measure_network(network, crops, stashes=inexact))
-    return _known((*key, gib_per_utterance, times), lambda: _choose(costs, names, crops, gib_per_utterance, times))
+    key = (tuple(identity(network)), crops, inexact, offload)
+    ways = _known(key, lambda: _measured(network, crops, inexact=inexact, offload=offload))
+    if offload and not any(o.travel for way in ways for run in way.costs.runs for b in run.blocks for o in b.options):
+        raise UserError(
+            "memory.offload=true lets inputs of blocks wait in host memory, and this network has no block whose input "
+            "is kept: all are reversible; leave memory.offload out"
+        )
+    return _known((*key, gib_per_utterance, times), lambda: _choose(ways, crops, gib_per_utterance, times))
+
+
+class _Shared(NamedTuple):
+    """A network whose shared values are kept in one way."""
+
+    sharing: Sharing | None
+    costs: Costs
+    names: list[list[str]]
+
+
+def _measured(network: nn.Module, crops: Crops, *, inexact: bool, offload: bool) -> list[_Shared]:
+    """All ways; the first is to store."""
+    measure = BlockCosts(CONSUMER_GPU, crops.precision, inexact, HostMemory() if offload else None)
+    return [
+        _Shared(sharing, *measure_network(network, crops, measure, sharing=sharing))
+        for sharing in sharings_of(network, stashes=inexact)
+    ]
 
 
 def _known(key: Any, make: Callable[[], Any]) -> Any:
@@ -176,18 +210,21 @@ def _known(key: Any, make: Callable[[], Any]) -> Any:
     return _KNOWN[key]
 
 
-def _choose(
-    costs: Costs, names: list[list[str]], crops: Crops, gib_per_utterance: float | None, times: float
-) -> Chosen:
-    stored = stored_plans(costs)
+def _choose(ways: list[_Shared], crops: Crops, gib_per_utterance: float | None, times: float) -> Chosen:
+    stored = stored_plans(ways[0].costs)
     if gib_per_utterance is None:
-        return Chosen(leanest(costs, times * stored.seconds), stored, names)
-    outlay = fastest(costs, int(gib_per_utterance * GIB * crops.batch))
-    if outlay is None:
-        least = least_plan(costs).peak / crops.batch / GIB
+        seconds = times * stored.seconds
+        within = [(leanest(way.costs, seconds), way) for way in ways if stored_plans(way.costs).seconds <= seconds]
+        outlay, way = min(within, key=lambda pair: pair[0].peak)
+        return Chosen(outlay, stored, way.names, way.sharing)
+    memory = int(gib_per_utterance * GIB * crops.batch)
+    possible = [(found, way) for way in ways if (found := fastest(way.costs, memory)) is not None]
+    if not possible:
+        least = min(least_plan(way.costs).peak for way in ways) / crops.batch / GIB
         raise UserError(
             f"memory.gib_per_utterance is {gib_per_utterance:g}, and no plan of this network for {crops.frames} frames "
             f"takes less than {least:.3g} GiB an utterance; set memory.gib_per_utterance={least * 1.01:.3g} or more, "
             "or train on shorter crops"
         )
-    return Chosen(outlay, stored, names)
+    outlay, way = min(possible, key=lambda pair: pair[0].seconds)
+    return Chosen(outlay, stored, way.names, way.sharing)

@@ -33,6 +33,9 @@ class Option:
         stash: of this segment.
         seconds_at_end: as ``seconds``, at the end of a segment, where nobody reads its result.
         forward_at_end: as ``forward``, there.
+        gradient_seconds: of its gradient alone, beside which another input may come back from the host.
+        travel: seconds in which its input comes back from the host, beside the gradient of the part after it where that
+            is recomputed in the same step of autograd; 0: it is not there. Of parts of the top alone.
     """
 
     way: Way
@@ -46,11 +49,14 @@ class Option:
     stash: Stash | None = None
     seconds_at_end: float | None = None
     forward_at_end: int | None = None
+    gradient_seconds: float = 0.0
+    travel: float = 0.0
 
     def part(self, position: int) -> Part:
         """Of the plan of a chain where the block has this position."""
         leaf = Leaf(position, self.way)
-        return Segment((leaf,), self.stash) if self.recomputed and self.way not in FROM_INPUT else leaf
+        is_segment = self.recomputed and (self.way not in FROM_INPUT or self.stash is not None)
+        return Segment((leaf,), self.stash) if is_segment else leaf
 
     @property
     def at_end(self) -> tuple[float, int]:
@@ -95,6 +101,8 @@ class Run:
         between_backward: the same on the way back.
         result_is_held: whether the network keeps what the last block makes.
         joins: whether segments may be of several blocks.
+        input_is_made_again: whether what comes in is not held, but made again when the gradient of the first part of a
+            plan begins.
     """
 
     blocks: tuple[Block, ...]
@@ -105,6 +113,12 @@ class Run:
     between_backward: int = 0
     result_is_held: bool = False
     joins: bool = True
+    input_is_made_again: bool = False
+
+    @property
+    def made_again(self) -> int:
+        """Bytes that the gradient of the first part of a plan begins with beside what is kept."""
+        return self.input if self.input_is_made_again else 0
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -199,20 +213,23 @@ class _Walk:
     def record(self, parts: tuple[Part, ...], *, is_top: bool) -> tuple[float, int]:
         """Seconds of evaluation and gradient of the parts, and what is kept after the evaluation."""
         seconds, kept, is_held = 0.0, 0, True
+        fetched, travel = 0, 0.0
         last = bounds(parts[-1])[1]
-        held_gradients = self._held_gradients(parts, last) if is_top else [0] * len(parts)
-        for part, gradient in zip(parts, held_gradients, strict=True):
+        steps = self._steps(parts, last) if is_top else [(last, 0)] * len(parts)
+        for part, (step_end, gradient) in zip(parts, steps, strict=True):
             begin, end = bounds(part)
             at_end = end == last and not is_top
             option = self._option(part)
             size = self.run.sizes[begin]
             entered = kept + (0 if is_held else size)
-            backward = self.backward + gradient + self.run.weight_gradients[end]
+            again = self.run.made_again if is_top and begin == 0 else 0
+            backward = self.backward + gradient + self.run.weight_gradients[end] + again + fetched
             is_inside_piece = option is not None and not option.recomputed and not is_top
             if not is_held and (option is None or option.holds_input or is_inside_piece):
                 kept += size
             if option:
                 took, forward = option.at_end if at_end else (option.seconds, option.forward)
+                took += max(0.0, travel - option.gradient_seconds)
                 seconds += took
                 self.peak = max(self.peak, self.forward + entered + forward, backward + kept + option.backward)
                 kept += option.kept
@@ -223,28 +240,33 @@ class _Walk:
                     self.peak = max(self.peak, self.forward + entered + unrecorded(self.run, begin, end))
                 evaluated = backward + kept + self.run.upstream[end]
                 inside = _Walk(self.run, evaluated, backward + kept - self.run.weight_gradients[end])
-                seconds += inside.record(part.parts, is_top=False)[0]
+                seconds += max(inside.record(part.parts, is_top=False)[0], travel)
                 self.peak = max(self.peak, inside.peak)
             is_held = option is not None and option.holds_result
             is_of_network = end == last and is_top and self.run.result_is_held
             kept += self.run.sizes[end] if is_held and not is_of_network else 0
+            fetched, travel = 0, 0.0 if option is None else option.travel
+            if travel and end == step_end:
+                seconds, travel = seconds + travel, 0.0
+            elif travel:
+                fetched = size
         return seconds, kept
 
-    def _held_gradients(self, parts: tuple[Part, ...], last: int) -> list[int]:
-        """Of every part at the top, bytes of the gradient that autograd holds during the step that the part is in.
+    def _steps(self, parts: tuple[Part, ...], last: int) -> list[tuple[int, int]]:
+        """Of every part at the top, where its step of autograd ends, and bytes of the gradient held during that step.
 
-        What is stored it runs itself, and holds none; to a step of recomputation, which neighbours share, it gives a
-        copy of the gradient of the last result. Inside a segment nobody holds one that was used.
+        What is stored autograd runs itself, and holds none; to a step of recomputation, which neighbours share, it
+        gives a copy of the gradient of the last result. Inside a segment nobody holds one that was used.
         """
-        found: list[int] = []
-        group_end, was_stored = last, None
+        found: list[tuple[int, int]] = []
+        step_end, was_stored = last, None
         for part in reversed(parts):
             option = self._option(part)
             is_stored = option is not None and not option.recomputed
             if is_stored != was_stored or not self.run.joins:
-                group_end = bounds(part)[1]
+                step_end = bounds(part)[1]
             was_stored = is_stored
-            found.append(0 if is_stored else self.run.upstream[group_end])
+            found.append((step_end, 0 if is_stored else self.run.upstream[step_end]))
         return found[::-1]
 
     def _option(self, part: Part) -> Option | None:

@@ -10,17 +10,20 @@ from svtoolkit.reversible.plans import Part, Plan, Segment
 def read_plan(table: RunTable, slots: int) -> tuple[Plan, int]:
     """The fastest in so many slots, and the slots that are left for the runs after it."""
     reader = _Reader(table, slots, table.run.result_is_held)
+    after_group = False
     while reader.begin < table.count:
-        choice = reader.choice(table.top[reader.begin])
+        best = table.top_stored if after_group and table.run.joins else table.top  # two groups would be one
+        choice = reader.choice(best[reader.begin])
+        after_group = choice >= GROUP
         if choice < GROUP:
             reader.take_option(choice)
             continue
-        end = reader.begin + choice - GROUP
-        held = table.before_backward + table.upstream[end]
+        end, ahead = reader.begin + choice - GROUP, False
         while reader.begin < end:
-            groups = table.groups[reader.begin]
+            held = table.before_gradient(reader.begin, ahead=ahead) + table.upstream[end]
+            groups = (table.ahead if ahead else table.groups)[reader.begin]
             choices = groups.choices[reader.is_held][end - reader.begin - 1]
-            reader.take(int(choices[reader.slots]), held)
+            ahead = reader.take(int(choices[reader.slots]), held)
     return tuple(reader.parts), reader.slots
 
 
@@ -47,15 +50,16 @@ class _Reader:
     def choice(self, best: Best) -> int:
         return int(best.choices[self.is_held][self.slots])
 
-    def take(self, choice: int, held: int) -> None:
-        """An option, or a segment during which so many slots are held."""
+    def take(self, choice: int, held: int) -> bool:
+        """An option, or a segment during which so many slots are held; whether its input comes back from the host."""
         if choice < SEGMENT:
             self.take_option(choice)
-            return
+            return self.table.run.blocks[self.begin - 1].options[choice].travel > 0
         self._hold_input()
         end = self.begin + choice - SEGMENT
         self.parts.append(Segment(_inside(self.table, self.begin, end, self.slots - held)))
         self.begin, self.is_held = end, False
+        return False
 
     def take_option(self, number: int) -> None:
         option = self.table.run.blocks[self.begin].options[number]

@@ -32,10 +32,12 @@ class RunTable:
         self.sizes = np.array([up(size) for size in run.sizes])
         self.upstream = [up(size) for size in run.upstream]
         self.gradients = [up(size) for size in run.weight_gradients]
+        self.made_again = up(run.made_again)
         self.before_forward, self.before_backward = up(run.before_forward), up(run.before_backward + gradients)
         listed = [[SizedOption(n, o, slot) for n, o in enumerate(block.options)] for block in run.blocks]
         self.stored = [[option for option in options if not option.recomputed] for options in listed]
         self.recomputed = [[option for option in options if option.recomputed] for options in listed]
+        self.travel = [max(option.travel for option in options) for options in listed]
         self.seconds = np.cumsum([0.0, *(block.seconds for block in run.blocks)])
         self.evaluated = [[0] * (self.count + 1) for _ in range(self.count)]
         for begin in range(self.count):
@@ -47,6 +49,7 @@ class RunTable:
         self.top: dict[int, Best] = {}
         self.top_stored: dict[int, Best] = {}
         self.groups: dict[int, Best] = {}
+        self.ahead: dict[int, Best] = {}
         self._segments: dict[int, Times] = {}
         if run.joins and self.count > 1:
             for end in range(1, self.count + 1):
@@ -82,6 +85,8 @@ class RunTable:
         middle, after = begin + 1, self._during_evaluation(end)
         rows = []
         for option in self.recomputed[begin]:
+            if option.travel:
+                continue
             if middle == end:
                 rest, seconds, forward = np.zeros(self.slots + 1), option.seconds_at_end, option.forward_at_end
             else:
@@ -96,18 +101,22 @@ class RunTable:
         return self.upstream[end] + self.gradients[end]
 
     def _first_segment(
-        self, begin: int, last: int, before_backward: int, before_forward: int, rests: Times
+        self, begin: int, last: int, before_backward: int, before_forward: int, rests: Times, travel: float = 0.0
     ) -> tuple[Times, Choices]:
         """Of plans that begin with a segment of two blocks or more up to ``last`` at most.
 
         Args:
             rests: what follows, by where it begins.
+            travel: seconds that its gradient takes at least.
         """
         if last < begin + 2 or before_backward > self.slots:
             return empty(self.slots + 1)
         count = last - begin - 1
         totals = np.full((count, self.slots + 1), np.inf)
         known = self._segments[begin][:count, : self.slots + 1 - before_backward]
+        if travel:
+            evaluation = (self.seconds[begin + 2 : last + 1] - self.seconds[begin])[:, None]
+            known = np.maximum(known, evaluation + travel)
         np.add(known, rests[begin + 2 : last + 1, before_backward:], out=totals[:, before_backward:])
         least = np.array(self.evaluated[begin][begin + 2 : last + 1]) + before_forward
         totals[self._cells < least[:, None]] = np.inf
@@ -186,6 +195,8 @@ class RunTable:
             rests[begin + 1][begin + 1] = following_free
             self.top_stored[begin] = stored = self._stored_at_top(begin)
             self.groups[begin] = groups = self._groups(begin, rests)
+            if begin and self.run.joins and self.travel[begin - 1]:
+                self.ahead[begin] = self._groups(begin, rests, ahead=True)
             for number, end_of_group in enumerate(range(begin + 1, self._last_end(begin) + 1)):
                 rests[end_of_group][begin] = groups.times[0][number]
             best = Best(*(tuple(each.copy() for each in pair) for pair in stored))
@@ -194,42 +205,62 @@ class RunTable:
                 improve(found, first, others[best_end, self._cells], (best_end + GROUP + 1).astype(np.int16))
             self.top[begin] = best
 
+    def before_gradient(self, begin: int, *, ahead: bool = False) -> int:
+        """Slots that are there when the gradient of a part of the top begins, but for what is kept.
+
+        Args:
+            ahead: with the input of the block before it, which is coming back from the host.
+        """
+        again = self.made_again if begin == 0 else 0
+        return self.before_backward + again + (int(self.sizes[begin - 1]) if ahead else 0)
+
     def _last_end(self, begin: int) -> int:
         """Of groups that begin there."""
         return self.count if self.run.joins else begin + 1
 
-    def _rest_at_top(self, option: SizedOption, middle: int, rest: Times, least: int) -> Times:
+    def _rest_at_top(self, option: SizedOption, middle: int, rest: Times, seconds: float, least: int) -> Times:
         is_free = middle == self.count and self.run.result_is_held
-        return self._row(option, middle, rest, option.seconds, least, is_free=is_free)
+        return self._row(option, middle, rest, seconds, least, is_free=is_free)
 
     def _stored_at_top(self, begin: int) -> Best:
         middle = begin + 1
         rows = []
         for option in self.stored[begin]:
-            least = option.backward + self.before_backward + self.gradients[middle]
+            least = option.backward + self.before_gradient(begin) + self.gradients[middle]
             rest = self.top[middle].times[option.holds_result]
-            row = self._rest_at_top(option, middle, rest, least)
+            row = self._rest_at_top(option, middle, rest, option.seconds, least)
             rows.append((option, row, option.forward + self.before_forward))
         return self._close(begin, *empty(self.slots + 1), rows)
 
-    def _groups(self, begin: int, rests: dict[int, Times]) -> Best:
+    def _groups(self, begin: int, rests: dict[int, Times], *, ahead: bool = False) -> Best:
         """Of plans whose first blocks, up to each end, are recomputed: (ends, slots + 1).
 
         Autograd holds the gradient of what the last of them makes while it runs them.
+
+        Args:
+            ahead: during the gradient of the first part the input of the block before it comes back from the host.
         """
-        found = [self._group(begin, end, rests[end]) for end in range(begin + 1, self._last_end(begin) + 1)]
+        ends = range(begin + 1, self._last_end(begin) + 1)
+        found = [self._group(begin, end, rests[end], ahead=ahead) for end in ends]
         times, choices = zip(*found, strict=True)
         pairs = [tuple(np.stack([each[held] for each in of]) for held in (0, 1)) for of in (times, choices)]
         return Best(*pairs)  # type: ignore[arg-type]
 
-    def _group(self, begin: int, end: int, rests: Times) -> Best:
-        held, middle = self.before_backward + self.upstream[end], begin + 1
+    def _group(self, begin: int, end: int, rests: Times, *, ahead: bool) -> Best:
+        held, middle = self.before_gradient(begin, ahead=ahead) + self.upstream[end], begin + 1
+        travel = self.travel[begin - 1] if ahead else 0.0
         rows = []
         for option in self.recomputed[begin]:
             rest = rests[middle] if not option.holds_result else self._held_rest(middle, end)
-            row = self._rest_at_top(option, middle, rest, option.backward + held + self.gradients[middle])
+            seconds = option.seconds + max(0.0, travel - option.gradient_seconds)
+            if option.travel and middle < end:
+                rest = self.ahead[middle].times[0][end - middle - 1]
+            else:
+                seconds += option.travel
+            row = self._rest_at_top(option, middle, rest, seconds, option.backward + held + self.gradients[middle])
             rows.append((option, row, option.forward + self.before_forward))
-        return self._close(begin, *self._first_segment(begin, end, held, self.before_forward, rests), rows)
+        first = self._first_segment(begin, end, held, self.before_forward, rests, travel)
+        return self._close(begin, *first, rows)
 
     def _held_rest(self, begin: int, end: int) -> Times:
         """What follows a part of a group that ends there, whose result is held."""

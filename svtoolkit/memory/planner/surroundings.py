@@ -17,7 +17,7 @@ from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.memory.planner.block_costs import BlockCosts, Form, expands
 from svtoolkit.memory.planner.clock import CONSUMER_GPU, Clock, Rates
 from svtoolkit.memory.planner.costs import Around, Block, Costs, Outlay, Run, plans_that_store
-from svtoolkit.reversible import Chain, ReversibleSequence
+from svtoolkit.reversible import Chain, EightBits, ReversibleSequence, SharesValues, Sharing, share_values
 from svtoolkit.reversible.plans import Plan, by_block
 from svtoolkit.reversible.recipes import recomputed_norms
 
@@ -61,8 +61,15 @@ def chains_of(network: nn.Module) -> dict[str, Chain]:
     return found
 
 
+def sharings_of(network: nn.Module, *, stashes: bool) -> list[Sharing | None]:
+    """What may become of the values that several places of a network read; the first is to store them."""
+    if not isinstance(network, SharesValues):
+        return [None]
+    return [None, Sharing(), *([Sharing(EightBits())] if stashes else [])]
+
+
 def measure_network(
-    network: nn.Module, crops: Crops, rates: Rates = CONSUMER_GPU, *, stashes: bool = False
+    network: nn.Module, crops: Crops, measure: BlockCosts | None = None, *, sharing: Sharing | None = None
 ) -> tuple[Costs, list[list[str]]]:
     """Costs of a step of a network in training, and the names of the chains of each run.
 
@@ -70,19 +77,23 @@ def measure_network(
     network is not touched.
 
     Args:
-        stashes: whether inputs of blocks in 8 bits are ways, too.
+        measure: of the blocks; None: by the rates of ``CONSUMER_GPU``, with exact ways alone.
+        sharing: what becomes of the values that several places read.
     """
+    measure = measure or BlockCosts(CONSUMER_GPU, crops.precision)
     with QuickFakeTensorMode():
         double = _double(network).train()
+        share_values(double, sharing)
         places = _places(double, crops)
-        measure = BlockCosts(rates, crops.precision, stashes)
         blocks = [
             tuple(measure.of(module, form) for module, form in zip(place.modules, place.forms, strict=False))
             for place in places
         ]
-        counts = [len(place.modules) for place in places]
-        wholes = tuple(_whole(double, counts, around, crops, rates) for around in _arounds(double))
-        costs = _Surroundings(double, places, crops, rates).costs(blocks)
+        wholes: tuple[Outlay, ...] = ()
+        if sharing is None:
+            counts = [len(place.modules) for place in places]
+            wholes = tuple(_whole(double, counts, around, crops, measure.rates) for around in _arounds(double))
+        costs = _Surroundings(double, places, crops, measure.rates).costs(blocks)
         return replace(costs, wholes=wholes), [place.names for place in places]
 
 
@@ -127,6 +138,7 @@ def _double(network: nn.Module) -> nn.Module:
     for module in double.modules():
         if isinstance(module, Chain):
             module.planner = None
+    share_values(double, None)
     return double
 
 
@@ -158,7 +170,7 @@ def _places(network: nn.Module, crops: Crops) -> list[Place]:
     for name, chain in chains.items():
         chain.planner = begin
         chain.values = _noting(chain, found)  # type: ignore[method-assign,assignment]
-        handles += [module.register_forward_hook(enter(name)) for module in chain]
+        handles += [module.register_forward_hook(enter(name)) for module in chain.members()]
     with torch.no_grad(), _autocast(crops):
         network(_empty(network, crops))
     for handle in handles:
@@ -188,7 +200,9 @@ class _Surroundings:
         self.ledger, self.clock = MemoryLedger(), Clock(rates)
         self.marks: dict[tuple[str, int], int] = {}
         self.results: dict[int, set[int]] = {}
+        self.inputs: dict[int, set[int]] = {}
         self.held: dict[int, bool] = {}
+        self.is_made_again: dict[int, bool] = {}
 
     def mark(self, event: str, number: int) -> None:
         self.marks[event, number] = len(self.ledger.changes)
@@ -227,6 +241,7 @@ class _Surroundings:
                     between_forward=highest(("forwarded", number), turn),
                     between_backward=0 if number == last else highest(("passed", number + 1), ("backward", number)),
                     result_is_held=self.held[number],
+                    input_is_made_again=self.is_made_again[number],
                     joins=place.joins,
                 )
             )
@@ -259,7 +274,8 @@ class _StoodIn(torch.autograd.Function):
         ctx.stands, around, number = stands, stands.around, stands.number
         if stands.position == 0:
             around.mark("forward", number)
-            ctx.save_for_backward(x)  # what comes into a run is kept
+            around.inputs[number] = around.ledger.count([x])
+            ctx.save_for_backward(x)  # what comes into a run is kept, or made again
         form = around.places[number].forms[stands.position + 1]
         result = torch.empty(form.shape, dtype=form.dtype)
         if stands.is_last:
@@ -273,7 +289,11 @@ class _StoodIn(torch.autograd.Function):
         place = around.places[stands.number]
         if stands.is_last:
             around.mark("backward", stands.number)
-            around.held[stands.number] = bool(around.results[stands.number] & set(around.ledger.live()))
+            live = set(around.ledger.live())
+            around.held[stands.number] = bool(around.results[stands.number] & live)
+            around.is_made_again[stands.number] = not around.inputs[stands.number] <= live
+        if stands.position == 0:
+            ctx.saved_tensors  # noqa: B018
         form = place.forms[stands.position]
         gradient = torch.empty(form.shape, dtype=form.dtype)
         if stands.position == 0:

@@ -22,7 +22,7 @@ from svtoolkit.memory.host_pool import HostPool, MappedFolder, pinned
 from svtoolkit.memory.intensity import CountFlops
 from svtoolkit.memory.offloading import Trip
 from svtoolkit.memory.strategies.store import store
-from svtoolkit.memory.transfers import CudaTransfers, Transfers
+from svtoolkit.memory.transfers import Transfers, cuda_transfers
 from svtoolkit.reversible import Chain, ReversibleSequence
 
 log = logging.getLogger(__name__)
@@ -61,11 +61,6 @@ def blocks_of(network: nn.Module) -> list[nn.Module]:
         for block in chain if isinstance(chain, Chain) else ():
             found.extend(block if isinstance(block, ReversibleSequence) else [block])
     return found
-
-
-def cuda_transfers(device: torch.device) -> Transfers | None:
-    """None where there is no memory to be saved."""
-    return CudaTransfers(device) if device.type == "cuda" else None
 
 
 class Offload:

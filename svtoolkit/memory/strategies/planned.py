@@ -17,6 +17,7 @@ from svtoolkit.memory.planner.surroundings import Crops, chains_of
 from svtoolkit.memory.strategies.checkpoint import has_blocks
 from svtoolkit.memory.strategies.recompute_norm import recompute_norm
 from svtoolkit.memory.strategies.store import store
+from svtoolkit.reversible import Sharing, share_values
 from svtoolkit.reversible.plans import Plan
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ def planned(
     gib_per_utterance: float | None,
     times: float | None,
     inexact: bool,
+    offload: bool,
     frames: int | None,
     num_bins: int | None,
     precision: str | None,
@@ -52,16 +54,17 @@ def planned(
         gib_per_utterance: the fastest plan in so much memory.
         times: the leanest plan in so many times the time of stored activations.
         inexact: whether inputs of blocks may be kept in 8 bits a value.
+        offload: whether they may wait in host memory.
         frames, num_bins, precision: of the crops.
 
     Raises:
         UserError: no blocks, a number out of range, or less memory than any plan takes.
     """
     chosen = plan_of(
-        network, gib_per_utterance=gib_per_utterance, times=times, inexact=inexact, frames=frames, num_bins=num_bins,
-        precision=precision,
+        network, gib_per_utterance=gib_per_utterance, times=times, inexact=inexact, offload=offload, frames=frames,
+        num_bins=num_bins, precision=precision,
     )  # fmt: skip
-    put_under(network, chosen.names, chosen.outlay.plans, chosen.outlay.around)
+    put_under(network, chosen.names, chosen.outlay.plans, chosen.outlay.around, chosen.sharing)
     log.debug(
         "memory=planned: %.4f GiB an utterance in %.2f times the time of stored activations, by what is counted",
         chosen.gib_per_utterance, chosen.times,
@@ -69,13 +72,19 @@ def planned(
 
 
 def put_under(
-    network: nn.Module, names: Sequence[Sequence[str]], plans: Sequence[Plan], around: Around | None = None
+    network: nn.Module,
+    names: Sequence[Sequence[str]],
+    plans: Sequence[Plan],
+    around: Around | None = None,
+    sharing: Sharing | None = None,
 ) -> None:
-    """Give the chains of each run, by their names, their plan, and the network what is done around all of them."""
+    """Give the chains of each run, by their names, their plan, the network its way with shared values, or what is done
+    around all of them."""
     if around is not None:
         recompute_norm(network, expansions=around == "expand")
         return
     store(network)
+    share_values(network, sharing)
     chains = chains_of(network)
     for number, (of_run, plan) in enumerate(zip(names, plans, strict=True)):
         planner = Planned(number, plan)
@@ -89,6 +98,7 @@ def plan_of(
     gib_per_utterance: float | None,
     times: float | None,
     inexact: bool,
+    offload: bool,
     frames: int | None,
     num_bins: int | None,
     precision: str | None,
@@ -122,7 +132,9 @@ def plan_of(
     assert num_bins is not None
     crops = Crops(1, frames, num_bins, PRECISIONS[precision or "fp32"])
     try:
-        return choose_plans(network, crops, gib_per_utterance=gib_per_utterance, times=times or TIMES, inexact=inexact)
+        return choose_plans(
+            network, crops, gib_per_utterance=gib_per_utterance, times=times or TIMES, inexact=inexact, offload=offload
+        )
     except RuntimeError as error:
         raise UserError(
             f"memory=planned runs the network on crops of memory.frames={frames} and memory.num_bins={num_bins}, and "

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from svtoolkit.memory.host_stash import HostMemory
 from svtoolkit.memory.planner import choice
 from svtoolkit.memory.planner.choice import fastest, leanest
 from svtoolkit.memory.planner.costs import Block, Costs, Option, Outlay, Run, bounds, outlay_of, stored_plans
@@ -17,12 +18,12 @@ from svtoolkit.memory.planner.search import PlanTable
 from svtoolkit.reversible import EightBits
 from svtoolkit.reversible.plans import Leaf, Part, Plan, Segment
 
-STASH = EightBits()
+STASH, HOST = EightBits(), HostMemory()
 SMALL = st.integers(0, 9)
 
 
 @st.composite
-def options(draw, result, way="store", *, recomputed=False, stash=None, extra=0):
+def options(draw, result, way="store", *, recomputed=False, stash=None, extra=0, travels=False):
     """What is possible: a gradient begins with what is kept for it, and with that of the result."""
     kept, seconds = draw(SMALL), draw(st.integers(1, 5)) + extra
     forward, holds_result = draw(st.integers(1, 9)), draw(st.booleans())
@@ -33,11 +34,13 @@ def options(draw, result, way="store", *, recomputed=False, stash=None, extra=0)
         forward,
         kept + holds_result * result + draw(SMALL),
         holds_input=draw(st.booleans()) if not recomputed else stash is None,
-        holds_result=holds_result,
+        holds_result=holds_result and not travels,
         recomputed=recomputed,
         stash=stash,
         seconds_at_end=seconds - draw(st.integers(0, extra)) if recomputed else None,
         forward_at_end=draw(st.integers(0, forward)) if recomputed else None,
+        gradient_seconds=draw(st.integers(0, seconds)),
+        travel=draw(st.integers(1, 6)) if travels else 0.0,
     )
 
 
@@ -51,6 +54,8 @@ def blocks(draw):
         ways.append(draw(options(result, recomputed=True, extra=2)))
     if draw(st.booleans()):
         ways.append(draw(options(result, recomputed=True, stash=STASH, extra=3)))
+    if draw(st.booleans()):
+        ways.append(draw(options(result, recomputed=True, stash=HOST, extra=3, travels=True)))
     size = draw(st.sampled_from((result, result, 0)))
     return Block(tuple(ways), size, draw(st.integers(1, 4)), draw(st.integers(1, 9)), draw(SMALL), result)
 
@@ -60,24 +65,25 @@ def runs(draw, most):
     return Run(
         tuple(draw(st.lists(blocks(), min_size=1, max_size=most))),
         *(draw(SMALL) for _ in range(5)),
-        draw(st.booleans()),
-        draw(st.booleans()),
+        *(draw(st.booleans()) for _ in range(3)),
     )
 
 
-def all_parts(run: Run, begin: int, end: int, *, is_whole: bool) -> Iterator[tuple[Part, ...]]:
+def all_parts(run: Run, begin: int, end: int, *, is_whole: bool, at_top: bool = False) -> Iterator[tuple[Part, ...]]:
     """Every plan of blocks begin to end; a segment that is all of a segment is none of its own."""
     if begin == end:
         yield ()
         return
-    for rest in all_parts(run, begin + 1, end, is_whole=False):
+    for rest in all_parts(run, begin + 1, end, is_whole=False, at_top=at_top):
         for option in run.blocks[begin].options:
+            if option.travel and not at_top:
+                continue
             leaf = Leaf(begin, option.way)
             yield (Segment((leaf,), option.stash) if option.recomputed else leaf, *rest)
     for middle in range(begin + 2, end + (not is_whole)):
         if run.joins:
             for inner in all_parts(run, begin, middle, is_whole=True):
-                for rest in all_parts(run, middle, end, is_whole=False):
+                for rest in all_parts(run, middle, end, is_whole=False, at_top=at_top):
                     yield (Segment(inner), *rest)
 
 
@@ -147,8 +153,22 @@ class Player:
             for place in reversed(range(len(parts))):
                 part, single, begin, end, name_out = undoing[place]
                 self.there.pop(name_out, None)
+                ends = step_end(place)
                 if at_top and not stored[place]:
-                    self.there["step", level] = run.upstream[step_end(place)]
+                    self.there["step", level] = run.upstream[ends]
+                if at_top and place == 0:
+                    self.there["made again"] = run.input if run.input_is_made_again else 0
+                travel = 0.0
+                if place and undoing[place - 1][1] and undoing[place - 1][1].travel:  # the one before is on its way
+                    travel = undoing[place - 1][1].travel
+                    if step_end(place - 1) == ends:
+                        self.there["on its way"] = run.sizes[begin - 1]
+                    else:
+                        self.seconds, travel = self.seconds + travel, 0.0
+                if single:
+                    self.seconds += max(0.0, travel - single.gradient_seconds)
+                    self.seconds += single.travel if place + 1 == len(parts) else 0.0
+                began = self.seconds
                 if single:
                     del self.there[number, level, begin, "kept"]
                     self.moment(single.backward)
@@ -158,7 +178,11 @@ class Player:
                     undo_inside = self.record(run, number, part.parts, at_top=False, level=level + 1)
                     del self.there["gradient"]
                     undo_inside()
+                    self.seconds += max(0.0, travel - (self.seconds - began))
                 self.there.pop(("step", level), None)
+                if at_top:
+                    self.there.pop("on its way", None)
+                    self.there.pop("made again", None)
 
         return undo
 
@@ -177,7 +201,7 @@ def matches(option, part):
 def all_plans(costs: Costs) -> list[tuple[Plan, ...]]:
     found: list[tuple[Plan, ...]] = [()]
     for run in costs.runs:
-        own = list(all_parts(run, 0, len(run.blocks), is_whole=False))
+        own = list(all_parts(run, 0, len(run.blocks), is_whole=False, at_top=True))
         found = [(*before, plan) for before in found for plan in own]
     return found
 
@@ -205,6 +229,24 @@ def test_no_plan_is_faster_in_as_much_memory(costs):
             assert (found.peak, found.seconds) == Player(costs).play(costs, plans)
             assert found.peak <= peak
             assert found.seconds == table.times[peak]
+
+
+def plain(seconds: int, forward: int, backward: int, *, recomputed: bool) -> Option:
+    return Option("store", seconds, 0, forward, backward, recomputed=recomputed)
+
+
+def two_ways(result: int, stored: tuple[int, int, int], recomputed: tuple[int, int, int]) -> Block:
+    """Seconds and bytes of a block that keeps nothing but its input, either way."""
+    return Block((plain(*stored, recomputed=False), plain(*recomputed, recomputed=True)), result, 1, 1)
+
+
+def test_two_steps_of_recomputation_do_not_follow_each_other_where_they_would_be_one():
+    """As one step, autograd would hold the gradient of the result of the second during all of the first."""
+    chain = two_ways(4, (2, 1, 0), (2, 4, 3)), two_ways(1, (3, 4, 1), (4, 2, 1)), two_ways(2, (4, 1, 4), (3, 3, 5))
+    table = PlanTable(Costs((Run(chain, 0),)), 40, 40)
+    for peak in range(8, 40):
+        found = outlay_of(Costs((Run(chain, 0),)), table.plans(peak))
+        assert (found.peak <= peak, found.seconds) == (True, table.times[peak])
 
 
 @settings(max_examples=20, deadline=None)

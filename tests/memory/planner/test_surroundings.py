@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 
 import pytest
@@ -13,14 +13,16 @@ from torch import Tensor, nn
 
 from svtoolkit.memory import apply_strategy
 from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
+from svtoolkit.memory.host_stash import HostMemory
 from svtoolkit.memory.ledger import MemoryLedger
+from svtoolkit.memory.planner.block_costs import BlockCosts
 from svtoolkit.memory.planner.choice import fastest, leanest
 from svtoolkit.memory.planner.clock import CONSUMER_GPU, Clock
 from svtoolkit.memory.planner.costs import Costs, Run, outlay_of, stored_plans
 from svtoolkit.memory.planner.surroundings import Crops, measure_network
 from svtoolkit.memory.strategies.planned import put_under
 from svtoolkit.models.blocks import BasicBlock, DFBottleneck
-from svtoolkit.reversible import Chain
+from svtoolkit.reversible import Chain, EightBits, Sharing
 from svtoolkit.reversible.plans import Part, Plan, Segment
 
 CROPS = Crops(16, 32, 16)
@@ -55,12 +57,24 @@ def dual() -> nn.Module:
     return narrow("redimnet2_b4", num_bins=CROPS.num_bins, embedding_dim=16, stages=stages)
 
 
-NETWORKS = {
-    "one run": (lambda: Small(1), 0.02),
-    "runs apart": (lambda: Small(2), 0.02),
-    "blocks that all are read": (dual, 0.1),
+def mixed() -> nn.Module:
+    stages = [(1, 1, 1, None, 1), (2, 1, 1, None, 2)]
+    return narrow("redimnet2_b4", num_bins=CROPS.num_bins, embedding_dim=16, stages=stages)
+
+
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], float, Sharing | None]] = {
+    "one run": (lambda: Small(1), 0.02, None),
+    "runs apart": (lambda: Small(2), 0.02, None),
+    "inputs in host memory": (lambda: Small(1), 0.02, None),
+    "maps that all are read": (dual, 0.1, None),
+    "maps that are kept once": (mixed, 0.1, Sharing()),
+    "maps in 8 bits": (mixed, 0.1, Sharing(EightBits())),
 }
-"""Structure -> network, and how much more than its peak may be predicted."""
+"""Structure -> network, how much more than its peak may be predicted, and what becomes of values that it shares."""
+
+BLOCKS = BlockCosts(CONSUMER_GPU)
+IN_HOST_MEMORY = BlockCosts(CONSUMER_GPU, host=HostMemory())
+"""Each kind of block is measured once."""
 
 
 def network_of(structure: str) -> nn.Module:
@@ -71,7 +85,7 @@ def peak_of(structure: str, names: list[list[str]], plans: tuple[Plan, ...], cro
     """Bytes of a step beyond weights and buffers."""
     with QuickFakeTensorMode():
         network = network_of(structure).train()
-        put_under(network, names, plans)
+        put_under(network, names, plans, sharing=NETWORKS[structure][2])
         with MemoryLedger() as ledger:
             ledger.count([*network.parameters(), *network.buffers()])
             before = sum(ledger.live().values())
@@ -92,7 +106,7 @@ def drawn_plan(run: Run, draws: random.Random, begin: int = 0, end: int | None =
             parts.append(Segment(drawn_plan(run, draws, begin, to, depth + 1)))
             begin = to
         else:
-            options = [option for option in run.blocks[begin].options if option.stash is None]
+            options = [o for o in run.blocks[begin].options if o.stash is None or (o.travel and depth == 0)]
             parts.append(draws.choice(options).part(begin))
             begin += 1
     return tuple(parts)
@@ -138,10 +152,11 @@ def plans_tried(costs: Costs) -> Iterator[tuple[Plan, ...]]:
 
 @pytest.mark.parametrize("structure", NETWORKS)
 def test_the_predicted_peak_is_that_of_the_ledger(structure):
-    """Never less, but for the statistics of norms; a little more where a network holds what a block would."""
-    most = NETWORKS[structure][1]
-    costs, names = measure_network(network_of(structure), CROPS)
+    """Less by some weights' gradients at most; a little more where a network holds what a block would, or views."""
+    _, most, sharing = NETWORKS[structure]
+    measure = IN_HOST_MEMORY if "host" in structure else BLOCKS
+    costs, names = measure_network(network_of(structure), CROPS, measure, sharing=sharing)
     found = [outlay_of(costs, plans).peak / peak_of(structure, names, plans) - 1 for plans in plans_tried(costs)]
-    assert min(found) > -1e-4
+    assert min(found) > -0.0005
     assert min(found) < most
     assert max(found) < 0.1 + most
