@@ -139,6 +139,7 @@ class Res2Block(nn.Module):
         narrow = Head(
             [self.conv1, _Entrance(self), _Between(self)],
             (Segment((Leaf(0, "norm"), Leaf(1, "norm"))), Segment((Leaf(2, "norm"),))),
+            tuple(Leaf(position, "norm") for position in range(3)),
         )
         return residual_backward([self.conv3, self.bn3], self.shortcut, x, grad_output, request, CEILING, narrow)
 

@@ -24,8 +24,8 @@ from svtoolkit.reversible.coupling import ReversibleSequence
 from svtoolkit.reversible.manual_layers import has_hooks
 from svtoolkit.reversible.recomputation import ParameterGradients, untracked_statistics
 
-CHUNKS = 8
-"""Into which a batch is divided: what a gradient needs beside its input is an eighth, and kernels still have work."""
+CHUNKS = 16
+"""Into which a batch is divided: what a gradient needs beside its input is a sixteenth, and kernels still have work."""
 KNOWN_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 

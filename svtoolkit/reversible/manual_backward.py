@@ -20,12 +20,14 @@ class Request(NamedTuple):
 
     Attributes:
         norms: what the module's norms found in its first evaluation, for ``backward_in_groups``.
+        keeps_layers: whether that rather takes more memory than more time.
     """
 
     gradients: ParameterGradients
     value_hook: ValueHook | None = None
     needs_input: bool = True
     norms: Sequence[Norm] = ()
+    keeps_layers: bool = False
 
 
 @runtime_checkable

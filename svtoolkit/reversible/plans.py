@@ -18,9 +18,9 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from svtoolkit.reversible.stash import Stash
 
-Way: TypeAlias = Literal["store", "norm", "expand", "groups", "chunks"]
+Way: TypeAlias = Literal["store", "norm", "expand", "groups", "layers", "chunks"]
 WAYS: tuple[Way, ...] = get_args(Way)
-FROM_INPUT: tuple[Way, ...] = ("groups", "chunks")
+FROM_INPUT: tuple[Way, ...] = ("groups", "layers", "chunks")
 """Ways that keep the input alone."""
 
 
@@ -36,8 +36,9 @@ class Leaf(NamedTuple):
             ``groups``: its input alone; its gradient is that of one group of channels or layers after the other, each
             evaluated again. Of modules that can (``svtoolkit.reversible.manual_backward.can_group``); else as
             ``Segment((Leaf(position),))``.
-            ``chunks``: its input alone; its gradient is that of an eighth of the batch after the other, evaluated once
-            more for every BatchNorm that another one reads. Of modules that can
+            ``layers``: the same, where what convolutions make meanwhile is there for as long as it is needed.
+            ``chunks``: its input alone; its gradient is that of a sixteenth of the batch after the other, evaluated
+            once more for every BatchNorm that another one reads. Of modules that can
             (``svtoolkit.reversible.chunks.can_chunk``); else as ``Segment((Leaf(position),))``.
     """
 

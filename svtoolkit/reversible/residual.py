@@ -24,10 +24,11 @@ from svtoolkit.reversible.tape import Run, record, unwind
 
 
 class Head(NamedTuple):
-    """Narrow layers of any kind, and what of them is kept by plan; a norm that is behind another one is in them."""
+    """Narrow layers of any kind, and what of them is kept: little, or what their convolutions make."""
 
     layers: Sequence[nn.Module]
     plan: Plan
+    plan_of_layers: Plan
 
 
 def residual_backward(
@@ -51,10 +52,11 @@ def residual_backward(
         head: what comes before the body.
     """
     norms = iter(request.norms[len(request.norms) - sum(map(_is_of_batch, [*body, *shortcut])) :])
-    stretches, aside = _cut(body, norms), _cut(shortcut, norms)
-    head = head or Head([], ())
+    stretches, aside = _cut(body, norms, keeps_layers=request.keeps_layers), _cut(shortcut, norms)
+    head = head or Head([], (), ())
+    plan = head.plan_of_layers if request.keeps_layers else head.plan
     run = Run([*head.layers], request.gradients, {})
-    kept, begin = record(run, head.plan, x, needs_input=request.needs_input, whole=True)
+    kept, begin = record(run, plan, x, needs_input=request.needs_input, whole=True)
     read = [begin]
     for stretch in stretches[:-1]:
         read.append(_evaluated(stretch, read[-1]))
@@ -101,6 +103,10 @@ def residual_backward(
     return result.tensor.to(x.dtype) if request.needs_input else None
 
 
+CLIPS = (nn.ReLU, nn.Hardtanh)
+"""Activations whose gradient follows from their results."""
+
+
 class _Stretch:
     """A norm of the whole batch, if there is one, and layers after it that see each utterance by itself."""
 
@@ -129,9 +135,14 @@ class _Stretch:
             upstream: of what the last layer makes; not modified.
             result: what it makes; None: unknown.
         """
-        values = [self.normalised(x)]
-        for layer in self.layers[:-1]:
+        if not self.layers:
+            return upstream
+        values: list[Any] = [self.normalised(x)]
+        is_told = result is not None and type(self.layers[-1]) in CLIPS  # by its result
+        for layer in self.layers[: -2 if is_told else -1]:
             values.append(layer(values[-1]))
+        if is_told and len(self.layers) > 1:
+            values.append(None)
         for position in reversed(range(len(self.layers))):
             value = values.pop()
             wanted = needs_input or position > 0
@@ -186,13 +197,15 @@ class _Room:
         return torch.empty((self.batch, *part.shape[1:]), dtype=part.dtype, device=part.device, memory_format=layout)
 
 
-def _cut(layers: Iterable[nn.Module], norms: Iterator[Norm]) -> list[_Stretch]:
-    """Two stretches at least, where there is a layer."""
+def _cut(layers: Iterable[nn.Module], norms: Iterator[Norm], *, keeps_layers: bool = False) -> list[_Stretch]:
+    """Before norms, and between convolutions if these are kept; two stretches at least, where there is a layer."""
     found: list[_Stretch] = []
     for layer in layers:
         found = found or [_Stretch(None, None, [])]
         if _is_of_batch(layer):
             found.append(_Stretch(layer, next(norms), []))
+        elif keeps_layers and found[-1].layers and all(map(_is_convolution, (found[-1].layers[-1], layer))):
+            found.append(_Stretch(None, None, [layer]))
         else:
             found[-1].layers.append(layer)
     return [*found, _Stretch(None, None, [])] if len(found) == 1 else found
@@ -200,6 +213,10 @@ def _cut(layers: Iterable[nn.Module], norms: Iterator[Norm]) -> list[_Stretch]:
 
 def _is_of_batch(layer: nn.Module) -> bool:
     return isinstance(layer, KNOWN_NORMS) and (layer.training or layer.running_mean is None)
+
+
+def _is_convolution(layer: Any) -> bool:
+    return type(layer) in (nn.Conv1d, nn.Conv2d) and layer.padding_mode == "zeros" and type(layer.padding) is not str
 
 
 def _evaluated(stretch: _Stretch, x: Tensor) -> Tensor:
@@ -256,7 +273,7 @@ def _backward(
     layer: nn.Module, x: Tensor, upstream: Tensor, result: Tensor | None, gradients: ParameterGradients,
     *, needs_input: bool,
 ) -> Any:  # fmt: skip
-    if type(layer) in (nn.Conv1d, nn.Conv2d) and layer.padding_mode == "zeros" and not isinstance(layer.padding, str):
+    if _is_convolution(layer):
         return _of_convolution(layer, x, upstream, gradients, needs_input=needs_input)
     if type(layer) is nn.ReLU and result is not None:
         return torch.ops.aten.threshold_backward(upstream, result, 0)

@@ -301,9 +301,10 @@ def _differentiate(run: Run, part: Part, x: Tensor, upstream: Upstream, *, needs
     if leaf is not None:
         module = run.modules[leaf.position]
         norms = run.norms.get(leaf.position) if leaf.way in FROM_INPUT else None
-        if norms is not None and leaf.way == "groups" and can_group(module):
+        if norms is not None and leaf.way in ("groups", "layers") and can_group(module):
             assert isinstance(module, GroupedBackward)
-            request = Request(run.gradients, needs_input=needs_input, norms=norms)
+            keeps_layers = leaf.way == "layers"
+            request = Request(run.gradients, needs_input=needs_input, norms=norms, keeps_layers=keeps_layers)
             with torch.no_grad():
                 return module.backward_in_groups(x, upstream.pop(), request)
         if norms is not None and leaf.way == "chunks":

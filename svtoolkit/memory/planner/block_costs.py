@@ -101,6 +101,7 @@ def _treatments(block: nn.Module, *, stashes: bool) -> Iterator[Treatment]:
     yield from (Treatment(way, recomputed=True) for way in stored)
     if can_group(block):
         yield Treatment("groups", recomputed=True)
+        yield Treatment("layers", recomputed=True)
     if can_chunk(block):
         yield Treatment("chunks", recomputed=True)
     if stashes:
