@@ -18,7 +18,7 @@ PRECISIONS = ("fp32", "fp16", "bf16", "int8")
 LEAST_VALUES = 1024
 """Constants of fewer numbers stay in float32: they are a share of the file that nobody sees."""
 
-QUANTISED = ["Conv", "Add"]
+QUANTISED = ["Conv", "Relu", "Add"]
 """Operations in 8 bits: where the time goes, and the sums of residual blocks between."""
 
 LINEAR = ("Gemm", "MatMul")
