@@ -93,6 +93,7 @@ def section(chosen: OwnThreshold, fa_rate: float, command_line: str) -> dict[str
         "recordings": chosen.recordings,
         "targets": chosen.targets,
         "nontargets": chosen.nontargets,
+        "score_counts": chosen.score_counts,
         "command": command_line,
     }
 

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from svtoolkit.config import EvaluateConfig
+from svtoolkit.data.trials import read_trials
 from svtoolkit.errors import UserError
 from svtoolkit.runs.provenance import read_record
-from svtoolkit.scoring.evaluation import judge_eer
+from svtoolkit.scoring.evaluation import judge_eer, scored_part
 from svtoolkit.scoring.result import make_result
+from svtoolkit.scoring.score_counts import count_scores
+from svtoolkit.scoring.score_file import align_scores
 from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.output import say_next
 from svtoolkit.system.progress import show_progress
@@ -50,7 +53,7 @@ def run(config: EvaluateConfig, command_line: str) -> int:
     if config.fa_rate is not None:
         _warn_of_few_trials(config.fa_rate, result["nontargets"])
     if config.store_threshold is not None:
-        _store_threshold(folder, result)
+        _store_threshold(folder, result, config)
     log.info("%s", _sentence(result))
     if remark := judge_eer(result):
         log.warning("%s, %s: %s", result["evaluation"], result["scores"], remark)
@@ -88,9 +91,12 @@ def _folder_of(model: str) -> Path:
     return folder
 
 
-def _store_threshold(folder: Path, result: dict[str, Any]) -> None:
+def _store_threshold(folder: Path, result: dict[str, Any], config: EvaluateConfig) -> None:
     from svtoolkit.checkpoints.released import read_description, write_description
 
+    trials = read_trials(config.trials)
+    kept = scored_part(trials, config.scores) if config.allow_missing else trials
+    scores = align_scores(kept, config.scores)
     description = read_description(folder)
     point = result["operating_point"]
     description.verification = {
@@ -99,6 +105,7 @@ def _store_threshold(folder: Path, result: dict[str, Any]) -> None:
         "p_miss": point["p_miss"],
         "p_fa": point["p_fa"],
         **{key: result[key] for key in ("eer", "calibration", "targets", "nontargets", "evaluation", "trials_sha256")},
+        "score_counts": count_scores(scores[kept.target], scores[~kept.target]),
     }
     write_description(folder, description)
 

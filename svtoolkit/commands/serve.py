@@ -28,7 +28,7 @@ def run(config: ServeConfig, _command_line: str) -> int:
         from svtoolkit.serving.app import build_app
     except ImportError as error:
         raise UserError(
-            f"svt serve needs fastapi, uvicorn and prometheus-client ({error}); pip install 'speaker-svtoolkit[serve]'"
+            f"svt serve needs three packages more ({error}); run `pip install fastapi uvicorn prometheus-client`"
         ) from error
     if config.threads is not None:
         torch.set_num_threads(config.threads)

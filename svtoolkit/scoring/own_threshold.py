@@ -19,12 +19,14 @@ of the recordings is not in that interval.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
 from svtoolkit.errors import UserError
 from svtoolkit.scoring.calibration import Calibration, fit_calibration
+from svtoolkit.scoring.score_counts import count_scores
 
 FEWEST_SPEAKERS = 5
 MOST_RECORDINGS = 2000
@@ -48,6 +50,7 @@ class OwnThreshold:
         p_miss: share of the target trials here below it; None: no speaker has two recordings.
         calibration: from the cosine to the log-likelihood ratio; None as well.
         speakers, recordings, targets, nontargets: their numbers.
+        score_counts: of ``svtoolkit.scoring.score_counts``.
     """
 
     threshold: float
@@ -60,6 +63,7 @@ class OwnThreshold:
     recordings: int
     targets: int
     nontargets: int
+    score_counts: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -181,4 +185,5 @@ def choose_threshold(
     return OwnThreshold(
         threshold, float(low), float(high), float(accepted), p_miss, calibration,
         len(names), len(vectors), len(trials.targets), len(trials.nontargets),
+        count_scores(trials.targets, trials.nontargets),
     )  # fmt: skip

@@ -259,7 +259,8 @@ def test_what_was_asked_for_is_stored_with_its_rates_and_the_calibration(tmp_pat
     (scored / "scores.yaml").write_text("normalisation: none\n")
     assert evaluate(scored, "fa_rate=0.25", f"store_threshold={copy}") == 0
     stored = yaml.safe_load((copy / "model.yaml").read_text())["verification"]
-    calibration = stored.pop("calibration")
+    calibration, counts = stored.pop("calibration"), stored.pop("score_counts")
+    assert (sum(counts["targets"]), sum(counts["nontargets"])) == (4, 4)
     assert stored == {
         "threshold": 0.4,
         "operating_point": "fa_rate=0.25",

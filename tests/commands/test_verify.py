@@ -255,6 +255,8 @@ def test_evaluate_stores_the_threshold_that_verify_decides_by(tmp_path, model, e
     assert main(["evaluate", *words]) == 0
     result = json.loads(Path(f"{scores}.json").read_text())
     stored = yaml.safe_load((copy / "model.yaml").read_text())["verification"]
+    counts = stored.pop("score_counts")
+    assert [sum(counts[kind]) for kind in ("targets", "nontargets")] == [result["targets"], result["nontargets"]]
     assert stored == {
         "threshold": result["eer_threshold"],
         "operating_point": "eer",
