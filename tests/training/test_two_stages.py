@@ -20,6 +20,7 @@ from svtoolkit.models import build_model
 from svtoolkit.runs.full_state import load_latest_state, read_verified
 from svtoolkit.training.experiment import Experiment, train
 from svtoolkit.training.initialisation import read_start
+from svtoolkit.training.launch import launch
 from svtoolkit.training.setup import seed_everything
 from svtoolkit.training.stage_settings import CLASS_HEAD
 
@@ -82,6 +83,15 @@ def test_the_state_of_parameters_that_stay_is_carried_over(speech, tmp_path):
     assert set(after) == set(before) - factors  # which begin anew
     for name in after:
         assert differences(after[name], before[name]) == []
+
+
+def test_two_processes_go_through_both_stages_together(speech, tmp_path):
+    """The second one must not look for the state of stage one before the first has written it."""
+    config = tiny_config(speech, tmp_path, compress=two_stages(), trainer__devices=2, validation__speakers=0)
+    assert launch(config) is None
+    first, second = records_of(config, "epoch")
+    assert (first["stage"], second["stage"]) == (1, 2)
+    assert second["network_parameters"] < first["network_parameters"]
 
 
 def by_name(step, state):
