@@ -60,14 +60,16 @@ def run(config: CompressModelConfig, _command_line: str) -> int:
     small = build_model(**whole, ranks=ranks).eval()
     small.load_state_dict(with_ranks(network.state_dict(), ranks))
     measure = measure_of(config, network, description)
-    cuts = list(cut_layers(network.eval(), spectra, ranks, measure))
+    before = None if measure is None else measure()
+    cuts = list(cut_layers(network.eval(), spectra, ranks, before, measure))
     for line in table_lines(cuts):
         log.info("%s", line)
     kept = sum(parameter.numel() for parameter in small.parameters())
     content = {"parameters": total, "kept": kept, "layers": [asdict(cut) for cut in cuts]}
-    if measure is not None:
-        (eer, before), (cut_eer, after) = measure(), measure_of(config, small, description)()  # type: ignore[misc]
-        content |= {"eer": eer, "eer_compressed": cut_eer, "cosine": mean_cosine(before, after)}
+    measure_small = measure_of(config, small, description)
+    if before is not None and measure_small is not None:
+        (eer, vectors), (cut_eer, small_vectors) = before, measure_small()
+        content |= {"eer": eer, "eer_compressed": cut_eer, "cosine": mean_cosine(vectors, small_vectors)}
         rates = "" if eer is None or cut_eer is None else f"EER {100 * eer:.3f} % -> {100 * cut_eer:.3f} %, "
         log.info("all of them: %scosine %.4f", rates, content["cosine"])
     training = {**description.training, "compressed_from": model}
@@ -112,6 +114,8 @@ def _check(config: CompressModelConfig) -> None:
         raise UserError(f"parameters is {config.parameters}, expected a number above 0")
     if config.rank is not None and config.rank < 1:
         raise UserError(f"rank is {config.rank}, expected 1 or more")
+    if config.threads is not None and config.threads < 1:
+        raise UserError(f"threads is {config.threads}, expected 1 or more, or null")
     if config.trials is not None and config.data is None:
         raise UserError("trials is given, and data is null; say where the utterances are")
 

@@ -52,4 +52,6 @@ def choice(group: str, settings: Any) -> list[str]:
 def _text(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{_text(each)}" for key, each in value.items()) + "}"
     return str(value)

@@ -29,8 +29,3 @@ class Penalty:
         for parameter in self.parameters:
             if parameter.grad is not None:
                 parameter.grad.add_(parameter, alpha=self.strength)
-
-    @torch.no_grad()
-    def value(self) -> float:
-        """What it adds to the loss."""
-        return self.strength / 2 * sum(float(parameter.double().square().sum()) for parameter in self.parameters)

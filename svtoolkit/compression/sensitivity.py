@@ -12,8 +12,11 @@ from torch import nn
 from svtoolkit.compression.factors import product, split
 from svtoolkit.compression.spectrum import Spectrum
 
-Measure = Callable[[], tuple[float | None, np.ndarray]]
-"""EER, None without trials, and embeddings (utterances, embedding_dim) of the network as it is."""
+Measured = tuple[float | None, np.ndarray]
+"""EER, None without trials, and embeddings (utterances, embedding_dim)."""
+
+Measure = Callable[[], Measured]
+"""Of the network as it is."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,11 @@ class Cut:
 
 
 def cut_layers(
-    network: nn.Module, spectra: Mapping[str, Spectrum], ranks: Mapping[str, int], measure: Measure | None
+    network: nn.Module,
+    spectra: Mapping[str, Spectrum],
+    ranks: Mapping[str, int],
+    whole: Measured | None = None,
+    measure: Measure | None = None,
 ) -> Iterator[Cut]:
     """A line for each layer; the network is whole again after each.
 
@@ -49,9 +56,9 @@ def cut_layers(
         network: with whole layers.
         spectra: of these layers.
         ranks: of those that are cut.
-        measure: None: nothing is embedded.
+        whole: of the network before; None: nothing is embedded.
+        measure: what embeds.
     """
-    whole = None if measure is None else measure()
     for name, spectrum in spectra.items():
         rank = ranks.get(name)
         kept, error = (spectrum.size, 0.0) if rank is None else (spectrum.kept(rank), spectrum.error(rank))

@@ -76,6 +76,7 @@ def train(config: TrainConfig, world: World = ALONE) -> int | None:
             stopped_by = _run(experiment, history)
             while stopped_by is None and not experiment.loop.is_finished:  # stage two resumes what stage one has saved
                 del experiment, loop
+                world.barrier()  # the first process has written it
                 with explain_oom_at_start(config):
                     following = _resume(config, world)
                 assert following is not None

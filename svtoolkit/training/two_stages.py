@@ -60,7 +60,7 @@ class Stage:
                 found += [layer.weight, layer.projection]
             elif self.number == 1:
                 found.append(layer.weight)  # type: ignore[arg-type]  # Linear, Conv1d, Conv2d or ClassificationHead
-        return found
+        return [parameter for parameter in found if parameter.requires_grad]
 
     def penalty(self, network: nn.Module, head: Head) -> Penalty | None:
         """Of stage one; None where there is none."""

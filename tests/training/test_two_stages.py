@@ -18,8 +18,10 @@ from svtoolkit.config import TwoStageConfig
 from svtoolkit.errors import UserError
 from svtoolkit.models import build_model
 from svtoolkit.runs.full_state import load_latest_state, read_verified
+from svtoolkit.training.dry_run import dry_run
 from svtoolkit.training.experiment import Experiment, train
 from svtoolkit.training.initialisation import read_start
+from svtoolkit.training.launch import launch
 from svtoolkit.training.setup import seed_everything
 from svtoolkit.training.stage_settings import CLASS_HEAD
 
@@ -82,6 +84,15 @@ def test_the_state_of_parameters_that_stay_is_carried_over(speech, tmp_path):
     assert set(after) == set(before) - factors  # which begin anew
     for name in after:
         assert differences(after[name], before[name]) == []
+
+
+def test_two_processes_go_through_both_stages_together(speech, tmp_path):
+    """The second one must not look for the state of stage one before the first has written it."""
+    config = tiny_config(speech, tmp_path, compress=two_stages(), trainer__devices=2, validation__speakers=0)
+    assert launch(config) is None
+    first, second = records_of(config, "epoch")
+    assert (first["stage"], second["stage"]) == (1, 2)
+    assert second["network_parameters"] < first["network_parameters"]
 
 
 def by_name(step, state):
@@ -161,6 +172,15 @@ def test_the_averaged_run_is_fine_tuned_at_its_ranks(finished, speech, tmp_path)
     assert start.head["weight"].shape == (18, 16)  # whole
     for name, tensor in network.state_dict().items():
         assert torch.equal(start.network[name], tensor)
+
+
+def test_a_dry_run_is_of_stage_one(speech, tmp_path, caplog):
+    caplog.set_level("INFO", "svtoolkit")
+    whole = tiny_config(speech, tmp_path, validation__speakers=0)
+    two = replace(whole, compress=two_stages(layers=["embedding"]))
+    plain, first = (dry_run(config) for config in (whole, two))
+    assert first.steps == plain.steps
+    assert first.disk_bytes > plain.disk_bytes  # two factors of full rank in the place of a matrix
 
 
 def test_a_budget_is_kept(speech, tmp_path):
