@@ -40,8 +40,7 @@ from svtoolkit.scoring.speaker_model import SpeakerModel
 
 PACKAGES = ("torch", "onnxruntime", "openvino")
 FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
-RATE, SECONDS = 16000, 4.0
-STARTS = 5
+RATE = 16000
 NAMES = {"onnx": "onnxruntime", "openvino": "OpenVINO"}
 
 
@@ -89,11 +88,13 @@ def least_times(runs: dict[str, Callable[[], object]], repeats: int) -> dict[str
     return {name: (min(wall for wall, _ in each), min(used for _, used in each)) for name, each in times.items()}
 
 
-def measure(model: SpeakerModel, files: dict[str, bytes], threads: int, repeats: int) -> list[dict[str, Any]]:
+def measure(
+    model: SpeakerModel, files: dict[str, bytes], threads: int, repeats: int, seconds: float
+) -> list[dict[str, Any]]:
     """A row for torch and for each runtime and precision."""
     torch.set_num_threads(threads)
     frames = NumpyFilterBank(model.description.features)(
-        np.random.default_rng(0).standard_normal(round(SECONDS * RATE)).astype(np.float32) * 0.1
+        np.random.default_rng(0).standard_normal(round(seconds * RATE)).astype(np.float32) * 0.1
     )[np.newaxis]
     network, given = model.extractor.network, torch.from_numpy(frames - frames.mean(1, keepdims=True))
 
@@ -126,18 +127,18 @@ def measure(model: SpeakerModel, files: dict[str, bytes], threads: int, repeats:
     ]  # fmt: skip
 
 
-def measure_start(folder: Path, files: dict[str, bytes]) -> list[dict[str, Any]]:
-    """`svt verify` of two recordings of 4 s, the best of ``STARTS`` processes each."""
+def measure_start(folder: Path, files: dict[str, bytes], seconds: float, starts: int) -> list[dict[str, Any]]:
+    """`svt verify` of two recordings, the best of so many processes each."""
     audio = []
     for each in (made_recordings(RATE)[4], made_recordings(RATE)[5]):
         audio.append(str(folder / f"{each.name}.wav"))
-        soundfile.write(audio[-1], each.samples[: round(SECONDS * RATE)], RATE)
+        soundfile.write(audio[-1], each.samples[: round(seconds * RATE)], RATE)
     rows = []
     for precision in ("fp32", "int8"):
         path = folder / f"{precision}.onnx"
         path.write_bytes(files[precision])
         walls, processors = [], []
-        for _ in range(STARTS):
+        for _ in range(starts):
             before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
             subprocess.run(
                 [sys.executable, "-m", "svtoolkit", "verify", str(path), *audio, "threshold=0"],
@@ -157,6 +158,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--network", default="resnet34")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--repeats", type=int, default=15, help="turns")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of audio")
+    parser.add_argument("--starts", type=int, default=5, help="processes whose start is timed")
     options = parser.parse_args(words)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with tempfile.TemporaryDirectory() as folder:
@@ -165,14 +168,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         load = load_average()
         rows = []
         for threads in options.threads:
-            rows += measure(model, files, threads, options.repeats)
+            rows += measure(model, files, threads, options.repeats, options.seconds)
             for row in rows[-1 - len(ENGINES) * len(files) :]:
                 print(row, flush=True)
-        start = measure_start(Path(folder), files)
+        start = measure_start(Path(folder), files, options.seconds, options.starts)
         print(start)
     write_record(
         options.output, "inference", words, PACKAGES, flags=processor_flags(), network=options.network,
-        seconds=SECONDS, load=[load, load_average()],
+        seconds=options.seconds, load=[load, load_average()],
         megabytes={precision: round(len(content) / 1e6, 2) for precision, content in files.items()},
         rows=rows, start=start,
     )  # fmt: skip

@@ -28,7 +28,7 @@ CHOSEN = {"compress.layers": "compress=trace_norm"}
 
 
 def taken(command: str, key: str, words: list[str]) -> object:
-    chosen = [CHOSEN[key]] if command == "train" and key in CHOSEN else []
+    chosen = [CHOSEN[key]] if command in ("train", "crossval") and key in CHOSEN else []
     return OmegaConf.select(composition.compose(command, [*chosen, *words]), key)
 
 

@@ -22,7 +22,7 @@ from svtoolkit.config import (
 from svtoolkit.crops.crop import CropBatch
 from svtoolkit.device import autocast, choose_device, empty_cache, is_out_of_memory, leaves_mps_idle, send, synchronize
 from svtoolkit.distributed.rank import Rank
-from svtoolkit.distributed.world import World
+from svtoolkit.distributed.world import ALONE, World
 from svtoolkit.errors import UserError
 from svtoolkit.features import build_front_end
 from svtoolkit.models.pooling import StretchedStatistics
@@ -91,6 +91,8 @@ def test_its_memory_runs_out_in_words(monkeypatch, tmp_path):
 def test_a_run_out_of_its_memory_says_what_to_set(monkeypatch, tmp_path):
     class Stopped:
         device = MPS
+        config = tiny_config(tmp_path / "data", tmp_path / "exp")
+        world = ALONE
 
         class sampler:  # noqa: N801
             micro_batch = 64

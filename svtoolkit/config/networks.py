@@ -15,7 +15,9 @@ class ModelConfig:
     name: str = setting(REQUIRED, "network; choose with model=... (`svt models` lists them)")
     embedding_dim: int = setting(256, "size of the speaker embedding")
     ranks: dict[str, Any] = setting(
-        {}, "layers whose matrix is a product of low rank, and that rank: {embedding:64}; docs/compression.md"
+        {},
+        "layers whose matrix is a product of low rank, and that rank: {embedding:64}; docs/compression.md",
+        by_name=True,
     )
 
 

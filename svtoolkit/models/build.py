@@ -27,8 +27,12 @@ def list_models() -> list[str]:
 
 
 def complete_model(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of ``build_model`` with the settings that are left at their defaults, as a run stores them."""
-    return {**defaults(_row_of(model["name"]).settings or ModelConfig), **model}
+    """Arguments of ``build_model`` with the settings that are left at their defaults, as a run stores them.
+
+    No ranks are no setting: models without any are described as they were before there were ranks.
+    """
+    complete = {**defaults(_row_of(model["name"]).settings or ModelConfig), **model}
+    return {key: value for key, value in complete.items() if key != "ranks" or value}
 
 
 def build_model(name: str, *, num_bins: int = 80, embedding_dim: int = 256, **options: Any) -> SpeakerNetwork:

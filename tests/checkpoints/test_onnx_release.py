@@ -225,7 +225,7 @@ def test_it_cannot_be_trained(tmp_path, capsys):
 
 
 def test_a_report_says_no_number_of_parameters(tmp_path):
-    from svtoolkit.commands.report import _network
+    from svtoolkit.reporting.facts import _network
 
     path = write_graph(tmp_path / "model.onnx", small_graph(), WESPEAKER)
     facts = _network(str(path), None, strict=True)

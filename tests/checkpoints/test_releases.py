@@ -17,6 +17,8 @@ import yaml
 from foreign_networks import randomise, shallow_campplus
 from paths import ROOT
 from released_families import FAMILIES, kaldi_frames, narrowed, theirs_of, write_release
+from speech_material import write_speech
+from spoken import spoken
 
 from svtoolkit import load_model
 from svtoolkit.checkpoints.released import ModelDescription, read_released, write_released
@@ -401,8 +403,9 @@ def test_the_documented_commands_score_what_the_original_code_made(wespeaker, sp
     theirs = theirs_of(family, wespeaker)
     write_release(tmp_path / "voxceleb_resnet34_LM", family, theirs)
     monkeypatch.chdir(tmp_path)
-    for name in ("eval", "mine"):
-        shutil.copytree(speech, tmp_path / "data" / name)
+    shutil.copytree(speech, tmp_path / "data" / "eval")
+    write_speech(tmp_path / "own", voice=spoken)
+    shutil.copytree(tmp_path / "own" / "data", tmp_path / "data" / "mine")
     names = sorted(line.split()[0] for line in (speech / "utt2spk").read_text().splitlines())
     pairs = [(names[0], names[1], "target"), (names[0], names[-1], "nontarget"), (names[2], names[-2], "nontarget")]
     Path("data/eval/trials").write_text("".join(f"{' '.join(pair)}\n" for pair in pairs))

@@ -122,7 +122,7 @@ def test_relative_paths_are_taken_from_root(tmp_path, model, monkeypatch):
         ("max_bad=2", "max_bad is 2.0, expected a share of the utterances from 0 to 1"),
         ("batch_seconds=0.5", "batch_seconds is 0.5, expected 1 second of audio or more"),
         ("memory_gib=-1", "memory_gib is -1, expected a number of GiB above 0, or null"),
-        ("memory_gib=0.01", "memory_gib=0.01 is too little for this model, which is predicted to need 129 MiB"),
+        ("memory_gib=0.01", "memory_gib=0.01 is too little for this model, which is predicted to need 130 MiB"),
         ("batch_size=0", "found batch_size=0 num_workers=1, expected at least 1 and 0"),
         ("model=/nowhere", "/nowhere/model.yaml: there is no such file; expected a released model"),
         ("data=/nowhere", "/nowhere"),

@@ -28,7 +28,7 @@ def cache(tmp_path_factory):
 def test_the_table(capsys):
     assert main([*QUICK, "gpu=2080ti", "top=3"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "resnet10 on GeForce RTX 2080 Ti, 11 GB (10.75 GiB): 36 of 36 ways fit"
+    assert lines[0] == "resnet10 on GeForce RTX 2080 Ti, 11 GB (10.75 GiB): 40 of 40 ways fit"
     words = "model=resnet10 model.base_width=8 trainer.batch_size=16 data.crop_frames=24 features.num_bins=16"
     assert lines[2] == f"svt train {words} and one line:"
     assert lines[4].split() == ["time", "peak/GiB", "micro-batch", "overrides"]
@@ -60,7 +60,7 @@ def test_where_nothing_fits_it_says_what_would(capsys):
     assert main([*QUICK, "gpu=2080ti", "gib=0.4501"]) == 1
     said = capsys.readouterr().err
     assert re.search(
-        r"error: resnet10 does not fit GeForce RTX 2080 Ti, 11 GB in any of 36 ways: the least is 0\.4\d GiB of "
+        r"error: resnet10 does not fit GeForce RTX 2080 Ti, 11 GB in any of 40 ways: the least is 0\.4\d GiB of "
         r"0\.4501, by memory=\w+ .*trainer\.micro_batch=1; GeForce GTX 750, 1 GB holds that \(gpu=gtx750\); else take "
         r"fewer frames, or another network \(`svt plan model=all` lists those that fit\)",
         said,

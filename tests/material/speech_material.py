@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -30,14 +31,24 @@ def synthesise_voice(speaker: int, utterance: int, seconds: float) -> np.ndarray
     return 0.3 * voice
 
 
-def write_speech(folder: Path, *, speakers: int = SPEAKERS, utterances: int = UTTERANCES) -> Path:
-    """FLAC files and a data directory without segments; returns the directory."""
+def write_speech(
+    folder: Path,
+    *,
+    speakers: int = SPEAKERS,
+    utterances: int = UTTERANCES,
+    voice: Callable[[int, int, float], np.ndarray] = synthesise_voice,
+) -> Path:
+    """FLAC files and a data directory without segments; returns the directory.
+
+    Args:
+        voice: of a speaker, an utterance and seconds; the speech check hears that of ``spoken`` alone.
+    """
     kaldi_dir = KaldiDir()
     for speaker in range(speakers):
         for utterance in range(utterances):
             name = f"spk{speaker}-utt{utterance}"
             seconds = float(np.random.default_rng([18, speaker, utterance]).uniform(*SECONDS))
-            samples = synthesise_voice(speaker, utterance, seconds)
+            samples = voice(speaker, utterance, seconds)
             path = folder / "audio" / f"{name}.flac"
             path.parent.mkdir(parents=True, exist_ok=True)
             soundfile.write(path, samples, RATE, subtype="PCM_16")
