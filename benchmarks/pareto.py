@@ -32,14 +32,12 @@ from torch import Tensor, nn
 
 from benchmarks.machine import load_average, open_command, write_record
 from benchmarks.training_step import BINS, FRAMES
+from svtoolkit.errors import UserError
 from svtoolkit.memory import apply_strategy
 from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
 from svtoolkit.memory.ledger import MemoryLedger
-from svtoolkit.memory.planner.choice import BATCH, GIB, fastest, leanest
+from svtoolkit.memory.planner.choice import BATCH, GIB
 from svtoolkit.memory.planner.clock import CONSUMER_GPU, Clock
-from svtoolkit.memory.planner.costs import Costs, Outlay, stored_plans
-from svtoolkit.memory.planner.surroundings import Crops, measure_network
-from svtoolkit.memory.strategies.planned import put_under
 from svtoolkit.models import build_model
 from svtoolkit.reporting.canvas import COLOURS, GRID, drawing, png_bytes
 from svtoolkit.reporting.inline_svg import INK
@@ -56,6 +54,7 @@ OTHERS: dict[str, dict[str, object]] = {
     "checkpoint, recursive": {"strategy": "checkpoint", "segments": "recursive"},
 }
 TIMES = (1.1, 1.35, 1.7)
+CROPS = {"frames": FRAMES, "num_bins": BINS}
 BUDGETS = (0.5, 0.2)
 """Of torch's partitioner: share of the activations that it may keep, between none and those of its default."""
 TOLERANCE = 1.005
@@ -102,14 +101,12 @@ def count_step(network: nn.Module, forward: Callable[[Tensor], Tensor], batch: i
     return highest / batch / GIB, clock.seconds / batch
 
 
-def planned_outlays(costs: Costs, gibs: Sequence[float]) -> Iterator[tuple[str, Outlay]]:
+def planned(gibs: Sequence[float]) -> Iterator[tuple[str, Put]]:
     """Plans as they are asked for: in so much memory, and in so much time."""
     for gib in gibs:
-        outlay = fastest(costs, int(gib * GIB * BATCH))
-        if outlay is not None:
-            yield f"{gib:.4f} GiB", outlay
+        yield f"{gib:.4f} GiB", _applied({"strategy": "planned", "gib_per_utterance": gib, **CROPS})
     for times in TIMES:
-        yield f"{times} times", leanest(costs, times * stored_plans(costs).seconds)
+        yield f"{times} times", _applied({"strategy": "planned", "times": times, **CROPS})
 
 
 def measure_points(name: str, *, compiled: bool, rounds: int, batch: int) -> list[Point]:
@@ -125,12 +122,11 @@ def measure_points(name: str, *, compiled: bool, rounds: int, batch: int) -> lis
         for budget in BUDGETS:
             gib, seconds = count_partitioned(name, budget)
             points.append(Point(name, TORCH, str(budget), gib, seconds / seconds_stored))
-    with torch.device("meta"):
-        network = build_model(name)
-    costs, names = measure_network(network, Crops(BATCH, FRAMES, BINS))
-    for setting, outlay in planned_outlays(costs, [point.gib for point in points[1:]]):
-        put = _planned(names, outlay)
-        gib, seconds = count(name, put)
+    for setting, put in planned([point.gib for point in points[1:]]):
+        try:
+            gib, seconds = count(name, put)
+        except UserError:  # no plan takes so little
+            continue
         point = Point(name, PLANNED, setting, gib, seconds / seconds_stored)
         print(point, flush=True)
         points.append(point)
@@ -145,10 +141,6 @@ def measure_points(name: str, *, compiled: bool, rounds: int, batch: int) -> lis
 
 def _applied(settings: dict[str, object]) -> Put:
     return lambda network: apply_strategy(network, **settings)  # type: ignore[arg-type]
-
-
-def _planned(names: list[list[str]], outlay: Outlay) -> Put:
-    return lambda network: put_under(network, names, outlay.plans, outlay.around)
 
 
 def time_all(name: str, puts: Sequence[Put], rounds: int, batch: int) -> list[float]:
