@@ -12,7 +12,6 @@ same command resumes after the last run.
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 import time
@@ -23,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.machine import command_line, load_average, open_command, write_record
+from benchmarks.machine import command_line, load_average, open_command, runs_before, write_record
 from benchmarks.stash8 import TRAINED, Speech, new_head
 from benchmarks.stash8_learning import NETWORK, eer
 from svtoolkit.compression.factors import with_ranks
@@ -191,11 +190,6 @@ def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
     axes.set_ylabel("EER after stage two, %")
     axes.legend(frameon=False)
     figure.savefig(path, metadata={"Date": None})
-
-
-def runs_before(path: Path, command: str) -> list[dict[str, Any]]:
-    record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return record["runs"] if record.get("command") == command else []
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

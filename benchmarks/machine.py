@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from svtoolkit.system.atomic import atomic_write
 
@@ -66,3 +67,9 @@ def _processor_name() -> str:
     lines = information.read_text(encoding="utf-8").splitlines() if information.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor()
+
+
+def runs_before(path: Path, command: str) -> list[dict[str, Any]]:
+    """Those that the same command has done."""
+    record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return record["runs"] if record.get("command") == command else []

@@ -10,7 +10,6 @@ apart that differ by rounding alone. Interrupted, the same command resumes after
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.machine import command_line, open_command, write_record
+from benchmarks.machine import command_line, open_command, runs_before, write_record
 from benchmarks.stash8 import CROPS, Speech, train
 from svtoolkit.scoring.metrics import equal_error_rate
 
@@ -66,12 +65,6 @@ def format_table(runs: Sequence[dict[str, Any]]) -> str:
     lines = ["| seed | kind | last loss | EER % |", "|---|---|---|---|"]
     lines += [f"| {run['seed']} | {run['kind']} | {run['loss']:.3f} | {run['eer']:.2f} |" for run in runs]
     return "\n".join([*lines, "", *map(str, compare(runs))])
-
-
-def runs_before(path: Path, command: str) -> list[dict[str, Any]]:
-    """Those that the same command has done."""
-    record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return record["runs"] if record.get("command") == command else []
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -33,13 +33,7 @@ def run(config: CalibrateConfig, command_line: str) -> int:
             raise UserError(f"threads is {config.threads}, expected 1 or more, or null")
         torch.set_num_threads(config.threads)
     folder = own_folder(config.model) if config.store else None
-    model = SpeakerModel.load(
-        config.model,
-        device=config.device,
-        channel=config.channel,
-        resample=config.resample,
-        front_end=config.front_end,
-    )
+    model = SpeakerModel.of(config)
     kaldi_dir = KaldiDir.read(config.data, config.root)
     utterances = evenly(kaldi_dir, MOST_RECORDINGS)
     with show_progress("calibrate", len(utterances), "utt") as progress:

@@ -20,13 +20,7 @@ def run(config: EnrolConfig, _command_line: str) -> int:
     check_name(config.name)
     if not config.wavs:
         raise UserError("svt enrol: found no audio file; add wavs=[a.wav,b.wav]")
-    model = SpeakerModel.load(
-        config.model,
-        device=config.device,
-        channel=config.channel,
-        resample=config.resample,
-        front_end=config.front_end,
-    )
+    model = SpeakerModel.of(config)
     store, identity = SpeakerStore(config.store), identify_model(model, config.model, config.threshold)
     if store.path.exists() and store.speakers():
         store.check_model(identity)

@@ -24,13 +24,7 @@ def run(config: IdentifyConfig, _command_line: str) -> int:
         raise UserError(f"n is {config.n}, expected 1 or more")
     store = SpeakerStore(config.store)
     store.model()
-    model = SpeakerModel.load(
-        config.model,
-        device=config.device,
-        channel=config.channel,
-        resample=config.resample,
-        front_end=config.front_end,
-    )
+    model = SpeakerModel.of(config)
     known = store.check_model(identify_model(model, config.model))
     threshold = known.threshold if config.threshold is None else config.threshold
     nearest = store.nearest(model.embed(config.wav, min_voice=config.min_voice), config.n)

@@ -54,13 +54,7 @@ def _load(config: VerifyConfig) -> SpeakerModel | RuntimeModel:
     if not is_exported(config.model):
         from svtoolkit.scoring.speaker_model import SpeakerModel
 
-        return SpeakerModel.load(
-            config.model,
-            device=config.device,
-            channel=config.channel,
-            resample=config.resample,
-            front_end=config.front_end,
-        )
+        return SpeakerModel.of(config)
     for key, value, usual in (("device", config.device, ("auto", "cpu")), ("front_end", config.front_end, (None,))):
         if value not in usual:
             raise UserError(

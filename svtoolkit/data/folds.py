@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from svtoolkit.data.tables import Fault, read_table
+from svtoolkit.data.tables import require_table
 from svtoolkit.errors import UserError
-from svtoolkit.system.regular_file import is_regular
 
 ALWAYS_TRAINS = 0
 """Number of a fold that none is held out of: its speakers train every time."""
@@ -60,13 +59,7 @@ def read_folds(path: str | Path, counts: Mapping[str, int], *, folds: int) -> di
             of folds, and as ``check_folds``; names file and line.
     """
     file = Path(path)
-    if not is_regular(file):
-        raise UserError(f"{file}: there is no such file; expected lines `speaker fold`, folds counted from 1")
-    faults: list[Fault] = []
-    table = read_table(file, faults, columns=2)
-    fatal = [fault for fault in faults if fault.code != "unsorted"]
-    if fatal:
-        raise UserError(f"{file.parent}/{fatal[0]}")
+    table = require_table(file, "`speaker fold`, folds counted from 1")
     for speaker, (line, fold) in table.items():
         if not fold.isdecimal() or int(fold) > folds:
             raise UserError(

@@ -53,6 +53,25 @@ class Segment:
     end: float | None
 
 
+def require_table(path: Path, expected: str) -> dict[str, tuple[int, str]]:
+    """A table of two columns in any order, which has to be there and without fault.
+
+    Args:
+        expected: what its lines are, for the message where there is no such file.
+
+    Raises:
+        UserError: missing, empty or malformed; names file and line.
+    """
+    if not is_regular(path):
+        raise UserError(f"{path}: there is no such file; expected lines {expected}")
+    faults: list[Fault] = []
+    table = read_table(path, faults, columns=2)
+    fatal = [fault for fault in faults if fault.code != "unsorted"]
+    if fatal:
+        raise UserError(f"{path.parent}/{fatal[0]}")
+    return table
+
+
 def read_table(path: Path, faults: list[Fault], columns: int | None = None) -> dict[str, tuple[int, str]]:
     """Read a table as far as it can be read.
 

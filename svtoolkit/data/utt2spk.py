@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from svtoolkit.data.tables import Fault, read_table
-from svtoolkit.errors import UserError
+from svtoolkit.data.tables import Fault, read_table, require_table
 from svtoolkit.system.regular_file import is_regular
 
 
@@ -25,14 +24,7 @@ def read_utt2spk(path: str | Path) -> dict[str, str]:
     Raises:
         UserError: missing, empty or malformed; names file and line.
     """
-    file = Path(path)
-    if not is_regular(file):
-        raise UserError(f"{file}: there is no such file; expected lines `utterance speaker`")
-    faults: list[Fault] = []
-    table = read_table(file, faults, columns=2)
-    fatal = [fault for fault in faults if fault.code != "unsorted"]
-    if fatal:
-        raise UserError(f"{file.parent}/{fatal[0]}")
+    table = require_table(Path(path), "`utterance speaker`")
     return {utterance: speaker for utterance, (_, speaker) in table.items()}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,16 @@ from svtoolkit.scoring.audio_input import Audio, described, read_samples
 from svtoolkit.scoring.cosine import cosine, enrolment_vector
 from svtoolkit.scoring.extraction import EmbeddingExtractor
 from svtoolkit.scoring.verification import StoredThreshold, Verification
+
+
+class ModelSettings(Protocol):
+    """What such a command is told of its model; as the arguments of ``SpeakerModel.load``."""
+
+    model: str
+    device: str
+    channel: int | None
+    resample: bool
+    front_end: str | None
 
 
 class SpeakerModel:
@@ -84,6 +95,17 @@ class SpeakerModel:
             stored=stored,
         )
         return cls(extractor, description, threshold)
+
+    @classmethod
+    def of(cls, config: ModelSettings) -> SpeakerModel:
+        """Load the model of a command that embeds single recordings, as ``load``."""
+        return cls.load(
+            config.model,
+            device=config.device,
+            channel=config.channel,
+            resample=config.resample,
+            front_end=config.front_end,
+        )
 
     @property
     def sample_rate(self) -> int:
