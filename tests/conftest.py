@@ -36,6 +36,7 @@ END_TO_END = {
     "models/test_revnet.py": 27,
     "deploy/test_graph.py": 24,
     "recipes/test_mini_recipe.py": 23,
+    "recipes/test_small_recipe.py": 23,
     "planning/test_memory_prediction.py": 23,
     "training/test_kill_and_resume.py": 22,
     "benchmarks/test_memory_benchmark.py": 20,

@@ -57,7 +57,7 @@ def words_of(command: str) -> Words:
     flags = [*COMMON, *(["--config-dir"] if options else []), *(FLAGS_OF_TRAIN if command == "train" else [])]
     found = Words(sorted({*types, *options}), flags, choices)
     if command == "recipe":
-        found.positions = ["mini", "voxceleb"]
+        found.positions = ["mini", "small", "voxceleb"]
     elif command == "copy":
         found.positions = shipped_names()
     elif COMMANDS[command].positional and COMMANDS[command].positional[0] in choices:

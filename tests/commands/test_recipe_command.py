@@ -38,7 +38,7 @@ def test_a_copy_has_all_that_it_needs_and_says_how_to_run(tmp_path, monkeypatch,
     assert (shown.returncode, shown.stdout, shown.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("name", ["mini", "voxceleb"])
+@pytest.mark.parametrize("name", ["mini", "small", "voxceleb"])
 def test_help_of_a_copy(tmp_path, name):
     assert main(["recipe", name, str(tmp_path / "mine")]) == 0
     shown = subprocess.run(["bash", tmp_path / "mine" / "run.sh", "--help"], capture_output=True, text=True, check=True)
@@ -46,7 +46,7 @@ def test_help_of_a_copy(tmp_path, name):
     assert str(tmp_path / "mine" / "exp") in shown.stdout
 
 
-@pytest.mark.parametrize("name", ["mini", "voxceleb"])
+@pytest.mark.parametrize("name", ["mini", "small", "voxceleb"])
 def test_the_page_of_a_copy_leads_nowhere_else(tmp_path, name):
     folder = tmp_path / "mine"
     assert main(["recipe", name, str(folder)]) == 0
@@ -73,7 +73,7 @@ def test_what_is_there_stays(tmp_path, capsys, kind):
 
 def test_an_unknown_one(capsys):
     assert main(["recipe", "voxceleb2"]) == 1
-    assert capsys.readouterr().err == "error: there is no recipe 'voxceleb2'; all: mini, voxceleb\n"
+    assert capsys.readouterr().err == "error: there is no recipe 'voxceleb2'; all: mini, small, voxceleb\n"
 
 
 def test_without_an_svt_beside_python_the_copy_asks_for_one(tmp_path, monkeypatch, capsys):

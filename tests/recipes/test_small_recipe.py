@@ -1,0 +1,76 @@
+"""recipes/small/run.sh from a folder of recordings to a released network whose threshold is that of the folds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from command_material import RATE, write_audio
+from paths import ROOT
+
+RUN = ROOT / "recipes" / "small" / "run.sh"
+SHORT = [
+    "--folds", "2", "--nj", "1",
+    "model.base_width=4", f"features.sample_rate={RATE}", "data.crop_frames=50", "data.speeds=[1.0]",
+    "data.num_workers=0", "trainer.epochs=1", "trainer.threads=1", "crossval.resamples=20",
+    "evaluate.resamples=20", "report.resamples=20",
+]  # fmt: skip
+
+
+def recipe(*arguments: object) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "SVT_VENV": sys.prefix, "OMP_NUM_THREADS": "1"}
+    words = ["bash", str(RUN), *map(str, arguments)]
+    return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=280, check=False)
+
+
+def test_a_folder_of_recordings_comes_to_a_network_with_a_cross_validated_threshold(tmp_path: Path) -> None:
+    speech, exp_dir = tmp_path / "my recordings", tmp_path / "an experiment"
+    write_audio(speech, range(6), 4)
+    done = recipe("--data", speech, "--exp_dir", exp_dir, *SHORT)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    pooled = json.loads((exp_dir / "crossval" / "crossval.json").read_text())["pooled"]
+    result = json.loads((exp_dir / "crossval" / "scores" / "cosine.json").read_text())
+    assert result["eer"] == pooled["cosine"]["eer"]
+    held_out = {line.split()[0] for line in (exp_dir / "crossval" / "eval" / "utt2spk").read_text().splitlines()}
+    assert len(held_out) == 6 * 4
+    stored = yaml.safe_load((exp_dir / "model" / "model.yaml").read_text())["verification"]
+    assert stored["threshold"] == pytest.approx(result["eer_threshold"], abs=1e-6)
+    assert len((exp_dir / "embeddings" / "cohort.scp").read_text().splitlines()) == 6 * 4
+    assert (exp_dir / "report" / "index.html").is_file()
+
+    again = recipe("--data", speech, "--exp-dir", exp_dir, *SHORT)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.count("nothing has changed, skipped") == 5
+
+
+def test_too_few_speakers_are_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    write_audio(tmp_path / "speech", range(3), 2)
+    done = recipe("--data", tmp_path / "speech", "--exp-dir", tmp_path / "exp", *SHORT)
+    assert done.returncode == 1
+    assert "has 3 speakers, and --folds 2 needs two or more a fold" in done.stderr
+    assert not (tmp_path / "exp" / "crossval").exists()
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda folder: None, "there is no such folder"),
+        (lambda folder: folder.write_text("x"), "is a file"),
+        (lambda folder: folder.mkdir(), "holds no folder"),
+        (
+            lambda folder: ((folder / "train").mkdir(parents=True), (folder / "train" / "wav.scp").touch()),
+            "name them: --data",
+        ),
+    ],
+)
+def test_what_is_no_folder_of_speakers_is_refused(make, said: str, tmp_path: Path) -> None:
+    make(tmp_path / "given")
+    done = recipe("--data", tmp_path / "given", "--exp-dir", tmp_path / "exp", *SHORT)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert not (tmp_path / "exp").exists()
