@@ -31,13 +31,13 @@ from svtoolkit.compression.penalty import Penalty
 from svtoolkit.compression.spectrum import Spectrum, choose_ranks
 from svtoolkit.models import build_model
 
-STRENGTHS = {"none": 0.0, "l2": 2e-3, "trace_norm": 2e-3}
+STRENGTHS = {"none": 0.0, "l2": 2e-4, "trace_norm": 2e-4}
 """Kind of stage one -> lambda of its penalty."""
 MIN_VALUES = 2048
-VARIANCES = (0.9, 0.7, 0.5)
-CROPS = (32, 80)
+VARIANCES = (0.95, 0.85, 0.7)
+CROPS = (32, 100)
 """Crops of a step, and their frames."""
-RATES = (0.1, 0.01)
+RATES = (0.1, 0.001)
 """Learning rate at the first and last step of both stages, between which it falls exponentially."""
 WARMUP = 30
 
@@ -198,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--trials", type=Path, required=True, help="data directory with trials")
     parser.add_argument("--root", type=Path, required=True, help="what relative paths are relative to")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each kind")
-    parser.add_argument("--steps", type=int, nargs=2, default=(600, 150), help="of both stages")
+    parser.add_argument("--steps", type=int, nargs=2, default=(800, 400), help="of both stages")
     parser.add_argument("--figure", type=Path, default=None, help="SVG to draw")
     options = parser.parse_args(words)
     torch.set_num_threads(1)
