@@ -222,6 +222,11 @@ class TrainerConfig:
     sync_batch_norm: bool = setting(False, "BatchNorm over the crops of all devices instead of one's own; CUDA")
     threads: int | None = setting(None, "CPU threads of the arithmetic; null: torch's choice")
     gradient_clip: float | None = setting(None, "ceiling on the norm of the gradient; null: none")
+    ema: float | None = setting(
+        None,
+        "decay a step of a moving average of the weights, such as 0.999, which svt average choose=ema releases; null: "
+        "none is kept",
+    )
     nonfinite_patience: int = setting(5, "successive skipped steps (loss or gradient not finite) that end the run")
     checkpoint_minutes: float = setting(10.0, "full state at least so often, at an epoch's end and on SIGTERM/SIGINT")
     checkpoint_steps: int = setting(0, "full state also every so many steps; 0: not by steps")
@@ -287,7 +292,8 @@ class CrossvalConfig(TrainConfig):
         "training time of a fold: trainer.epochs becomes the number that fits, by an epoch that is timed first; null: "
         "trainer.epochs",
     )
-    average: int = setting(5, "last epochs that are averaged; where fewer are kept, all of them")
+    average: int = setting(5, "epochs that are averaged; where fewer are kept, all of them")
+    choose: str = setting("last", "as of svt average: last, best, or ema, the moving average of trainer.ema")
     targets_per_speaker: int = setting(45, "most target trials of a speaker; as many non-target trials are drawn")
     top_n: int = setting(40, "AS-Norm: closest training speakers taken; all where a fold has fewer")
     resamples: int = setting(1000, "bootstrap resamples of the speakers; 0: no intervals")

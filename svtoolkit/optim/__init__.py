@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from svtoolkit.optim.eight_bit import AdamW8bit, SGD8bit
     from svtoolkit.optim.registry import OPTIMIZERS
     from svtoolkit.optim.schedules import LearningRateSchedule
+    from svtoolkit.optim.weight_average import WeightAverage
 
 __getattr__ = lazy_imports(
     __name__,
@@ -24,5 +25,6 @@ __getattr__ = lazy_imports(
         "eight_bit": "AdamW8bit SGD8bit",
         "registry": "OPTIMIZERS",
         "schedules": "LearningRateSchedule",
+        "weight_average": "WeightAverage",
     },
 )

@@ -27,7 +27,7 @@ from svtoolkit.losses.low_rank import head_with_rank, rows_of
 from svtoolkit.planning.assembly import build_network, build_whole_head
 from svtoolkit.training.carried_state import carry_over
 from svtoolkit.training.initialisation import Start
-from svtoolkit.training.run_state import UnfitStateError
+from svtoolkit.training.run_state import EMA, UnfitStateError
 from svtoolkit.training.stage_settings import CLASS_HEAD, VARIANCE, transition_of
 
 log = logging.getLogger(__name__)
@@ -207,6 +207,7 @@ def _truncate(state: dict[str, Any], compress: TwoStageConfig, layers: tuple[str
             spectrum.trace_norm_coefficient, kept, spectrum.size, lost,
         )  # fmt: skip
     network = with_ranks(state["network"], {name: rank for name, rank in ranks.items() if name != CLASS_HEAD})
+    state = {part: each for part, each in state.items() if part != EMA}  # of whole layers: begins anew
     log.info("stage two begins after step %d", state["facts"]["finished_steps"])
     return {**state, "network": network, "head": head_with_rank(state["head"], ranks.get(CLASS_HEAD))}
 
