@@ -18,6 +18,7 @@ from svtoolkit.config.deploy import ExportConfig
 from svtoolkit.config.losses import LossConfig
 from svtoolkit.config.memory import MemoryStrategyConfig
 from svtoolkit.config.networks import ModelConfig, ResNetConfig
+from svtoolkit.config.optimizers import OptimConfig, SGDConfig
 from svtoolkit.config.scoring import (
     FRONT_END,
     CalibrateConfig,
@@ -35,7 +36,7 @@ from svtoolkit.config.scoring import (
 )
 from svtoolkit.config.serving import ServeConfig
 from svtoolkit.config.setting import REQUIRED, setting
-from svtoolkit.config.training import CrossvalConfig, OptimConfig, SGDConfig, TrainConfig
+from svtoolkit.config.training import CrossvalConfig, TrainConfig
 
 
 @dataclass

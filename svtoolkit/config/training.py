@@ -9,6 +9,7 @@ from svtoolkit.config.compression import CompressConfig, DistillationConfig
 from svtoolkit.config.losses import LossConfig
 from svtoolkit.config.memory import MemoryStrategyConfig
 from svtoolkit.config.networks import ModelConfig, ResNetConfig
+from svtoolkit.config.optimizers import OptimConfig, SGDConfig
 from svtoolkit.config.setting import REQUIRED, setting
 
 
@@ -80,63 +81,6 @@ class MarginScheduleConfig:
     initial: float = setting(0.0, "margin before the ramp; constant: must be 0")
     start: float = setting(19 / 150, "share of the run before the ramp (WeSpeaker: 19 of 150 epochs); constant: 0")
     end: float = setting(39 / 150, "share of the run at whose end it is over (WeSpeaker: 39 of 150); constant: 0")
-
-
-@dataclass
-class OptimConfig:
-    """What all optimizers share."""
-
-    name: str = setting(REQUIRED, "optimizer; choose with optim=...")
-    lr: float = setting(REQUIRED, "peak learning rate at the effective batch; never rescaled")
-    weight_decay: float = setting(0.0, "on every parameter")
-
-
-@dataclass
-class SGDConfig(OptimConfig):
-    """SGD with Nesterov momentum, the optimizer of the ResNet recipes."""
-
-    name: str = setting("sgd", "optimizer; choose with optim=...")
-    lr: float = setting(0.4, "peak learning rate at a batch of 256 (0.1 at 64, as WeSpeaker); never rescaled")
-    weight_decay: float = setting(1e-4, "L2, on every parameter")
-    momentum: float = setting(0.9, "share of the last update that is kept")
-    nesterov: bool = setting(True, "true: the gradient is taken as if one step of momentum ahead")
-
-
-@dataclass
-class AdamWConfig(OptimConfig):
-    """AdamW, the optimizer of the DF-ResNet recipes."""
-
-    name: str = setting("adamw", "optimizer; choose with optim=...")
-    lr: float = setting(1e-3, "peak learning rate at the effective batch; never rescaled")
-    weight_decay: float = setting(0.05, "decoupled, on every parameter")
-    beta1: float = setting(0.9, "decay of the first moment")
-    beta2: float = setting(0.999, "decay of the second moment")
-    eps: float = setting(1e-8, "added to the root of the second moment")
-
-
-BLOCK_SIZE = "values of the state that share a scale; bitsandbytes has 256 alone"
-MIN_8BIT_SIZE = "parameters with fewer values (BatchNorm, biases) keep float32 state"
-BACKEND = "torch, bitsandbytes, or auto: bitsandbytes if it is installed and honours all settings on CUDA"
-
-
-@dataclass
-class SGD8bitConfig(SGDConfig):
-    """SGD with a momentum of one byte a value instead of four: the state is quantised in blocks."""
-
-    name: str = setting("sgd_8bit", "optimizer; choose with optim=...")
-    block_size: int = setting(2048, BLOCK_SIZE)
-    min_8bit_size: int = setting(4096, MIN_8BIT_SIZE)
-    backend: str = setting("auto", BACKEND)
-
-
-@dataclass
-class AdamW8bitConfig(AdamWConfig):
-    """AdamW with moments of one byte a value each instead of four: the state is quantised in blocks."""
-
-    name: str = setting("adamw_8bit", "optimizer; choose with optim=...")
-    block_size: int = setting(2048, BLOCK_SIZE)
-    min_8bit_size: int = setting(4096, MIN_8BIT_SIZE)
-    backend: str = setting("auto", BACKEND)
 
 
 @dataclass

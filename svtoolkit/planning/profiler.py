@@ -23,7 +23,7 @@ from svtoolkit.memory.measurement import StepRecord, record_step
 from svtoolkit.memory.operations import WorkLog
 from svtoolkit.memory.step_report import ACTIVATIONS, BACKWARD, FORWARD, GRADIENTS, INPUT, TRANSIENTS
 from svtoolkit.optim.weight_average import averaged_tensors
-from svtoolkit.planning.assembly import build_trainable, for_crops
+from svtoolkit.planning.assembly import build_trainable, for_crops, outer_parameters
 from svtoolkit.planning.memory_prediction import fake_world
 from svtoolkit.planning.step_profile import Level, StepProfile, envelope
 from svtoolkit.planning.update_profile import UpdateProfile, profile_update
@@ -123,7 +123,7 @@ class Profiler:
 
     def profile_update(self, optim: OptimConfig) -> UpdateProfile:
         """As ``update_profile.profile_update``, of all weights."""
-        return profile_update(self.parameters, optim)
+        return profile_update(self.parameters, optim, outer_parameters(self.network, self.head))
 
     def _levels(self, record: StepRecord, arrivals: Mapping[int, int], begin: int) -> Iterator[tuple[Level, int]]:
         """Every moment of forward and backward pass; weights and buffers are left out.

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from svtoolkit.errors import UserError
-from svtoolkit.optim import WeightAverage
+from svtoolkit.optim import Muon, WeightAverage
 from svtoolkit.training.meters import Meter
 from svtoolkit.training.step import OptimizerStep
 
@@ -129,8 +129,9 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, before: list[dict[str, An
         for key, value in own.items():
             if isinstance(value, int | float) != isinstance(group.get(key), int | float):
                 raise ValueError(f"{key} of the optimizer is {group.get(key)!r:.40}, expected such as {value!r}")
-    is_torchs = type(optimizer).__module__.startswith("torch.optim.")  # the others check their state by themselves
-    for parameter, moments in optimizer.state.items() if is_torchs else ():
+    # The others check their state by themselves.
+    is_plain = isinstance(optimizer, Muon) or type(optimizer).__module__.startswith("torch.optim.")
+    for parameter, moments in optimizer.state.items() if is_plain else ():
         for key in MOMENTS & moments.keys():
             if moments[key] is not None and moments[key].shape != parameter.shape:
                 shapes = f"{tuple(moments[key].shape)}, expected {tuple(parameter.shape)}"
