@@ -90,6 +90,8 @@ END_TO_END = {
     "runs/test_exp_dir.py": 5,
     "scripts/test_test_and_ci.py": 5,
     "training/test_two_stages.py": 15,
+    "training/test_weight_average.py": 15,
+    "optim/test_muon.py": 8,
     "planning/test_micro_batch.py": 4,
     "training/test_distillation.py": 4,
     "commands/test_compress.py": 3,

@@ -106,8 +106,11 @@ EXPERIMENTS = ", ".join(Catalogue("train").options["experiment"])
     [
         ("features=fbank81", "features has no option 'fbank81'; did you mean 'fbank80'? (all: "),
         ("trainer=defautl", "trainer has no option 'defautl'; did you mean 'default'? (all: default)"),
-        ("optim=sdg", "optim has no option 'sdg'; did you mean 'sgd'? (all: adamw, adamw_8bit, sgd, sgd_8bit)"),
-        ("optim=lion", "optim has no option 'lion'; expected one of adamw, adamw_8bit, sgd, sgd_8bit, or nothing"),
+        ("optim=sdg", "optim has no option 'sdg'; did you mean 'sgd'? (all: adamw, adamw_8bit, muon, sgd, sgd_8bit)"),
+        (
+            "optim=lion",
+            "optim has no option 'lion'; expected one of adamw, adamw_8bit, muon, sgd, sgd_8bit, or nothing",
+        ),
         ("experiment=min", f"experiment has no option 'min'; did you mean 'mini'? (all: {EXPERIMENTS})"),
         ("experiment=null", f"experiment has no option 'null'; expected one of {EXPERIMENTS}, or nothing"),
         ("trainer=null", "trainer has no option 'null'; expected one of default, or nothing"),
@@ -143,7 +146,7 @@ def test_an_empty_value(value):
     assert refusal(f"trainer.device={value}") == (
         "trainer.device= has no value, expected text; if it came from a shell variable, that is empty"
     )
-    options = "adamw, adamw_8bit, sgd, sgd_8bit"
+    options = "adamw, adamw_8bit, muon, sgd, sgd_8bit"
     assert refusal(f"optim={value}").startswith(f"optim= has no value, expected one of {options}; if")
     assert refusal(f"seed={value}").startswith("seed= has no value, expected a whole number; if")
 

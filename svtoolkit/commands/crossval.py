@@ -109,6 +109,12 @@ def _check(config: CrossvalConfig) -> None:
     for name in ("average", "targets_per_speaker"):
         if getattr(config, name) < 1:
             raise UserError(f"{name} is {getattr(config, name)}, expected 1 or more")
+    if config.choose not in average.CHOICES:
+        raise UserError(f"choose is {config.choose!r}, expected last, best or ema")
+    if config.choose == average.EMA and config.trainer.ema is None:
+        raise UserError("choose=ema needs a moving average, and trainer.ema is null; set trainer.ema=0.999")
+    if config.choose == "best" and config.validation.speakers == 0:
+        raise UserError("choose=best needs validation, and validation.speakers is 0; leave one of them out")
     if config.top_n < 2:
         raise UserError(f"top_n is {config.top_n}, expected 2 or more")
     if config.minutes is not None and config.minutes <= 0:
@@ -170,7 +176,7 @@ def _one_fold(config: CrossvalConfig, fold: _Fold, command_line: str) -> None:
     model, scores = fold.exp_dir / "model", fold.exp_dir / "scores"
     embeddings = fold.exp_dir / "embeddings"
     _succeed(train.run(_training(config, fold), command_line))
-    _succeed(average.run(AverageConfig(str(fold.exp_dir), num=config.average, out=str(model)), command_line))
+    _succeed(average.run(AverageConfig(str(fold.exp_dir), config.average, config.choose, str(model)), command_line))
     for part in (EVAL, TRAIN):
         settings = EmbedConfig(
             model=str(model), data=str(fold.data / part), out=str(embeddings / part),

@@ -113,7 +113,7 @@ def _check(config: PlanConfig) -> None:
 def _plan(config: PlanConfig, card: Card) -> Plan:
     question = MemoryPredictionConfig(
         frames=config.frames, num_bins=config.num_bins, num_classes=config.num_classes, devices=config.gpus,
-        device="cpu", model=config.model, loss=config.loss,
+        ema=config.ema, device="cpu", model=config.model, loss=config.loss,
     )  # fmt: skip
     optims = [_optim(name) for name in config.optims]
     steps = len(strategies_tried()) * len({*card.precisions, "fp32"}) + len(optims)
@@ -191,10 +191,11 @@ def _cards(config: PlanConfig, card: Card) -> str:
 
 def _common_words(config: PlanConfig) -> list[str]:
     """What all ways have in common."""
-    return words_of_run(
+    words = words_of_run(
         config.model, config.loss, batch_size=config.effective_batch, frames=config.frames, num_bins=config.num_bins,
         devices=config.gpus,
     )  # fmt: skip
+    return [*words, *(["trainer.ema=0.999"] if config.ema else [])]
 
 
 def _words(way: Way) -> list[str]:

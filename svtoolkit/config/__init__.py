@@ -59,6 +59,14 @@ from svtoolkit.config.networks import (
     TitaNetConfig,
     TransformersXVectorConfig,
 )
+from svtoolkit.config.optimizers import (
+    AdamW8bitConfig,
+    AdamWConfig,
+    MuonConfig,
+    OptimConfig,
+    SGD8bitConfig,
+    SGDConfig,
+)
 from svtoolkit.config.scoring import (
     CalibrateConfig,
     CompareConfig,
@@ -76,16 +84,11 @@ from svtoolkit.config.scoring import (
 from svtoolkit.config.serving import ServeConfig
 from svtoolkit.config.setting import REQUIRED, setting
 from svtoolkit.config.training import (
-    AdamW8bitConfig,
-    AdamWConfig,
     AugmentConfig,
     CrossvalConfig,
     FeaturesConfig,
     MarginScheduleConfig,
-    OptimConfig,
     ScheduleConfig,
-    SGD8bitConfig,
-    SGDConfig,
     TrainConfig,
     TrainDataConfig,
     TrainerConfig,

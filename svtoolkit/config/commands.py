@@ -18,6 +18,7 @@ from svtoolkit.config.deploy import ExportConfig
 from svtoolkit.config.losses import LossConfig
 from svtoolkit.config.memory import MemoryStrategyConfig
 from svtoolkit.config.networks import ModelConfig, ResNetConfig
+from svtoolkit.config.optimizers import OptimConfig, SGDConfig
 from svtoolkit.config.scoring import (
     FRONT_END,
     CalibrateConfig,
@@ -35,7 +36,7 @@ from svtoolkit.config.scoring import (
 )
 from svtoolkit.config.serving import ServeConfig
 from svtoolkit.config.setting import REQUIRED, setting
-from svtoolkit.config.training import CrossvalConfig, OptimConfig, SGDConfig, TrainConfig
+from svtoolkit.config.training import CrossvalConfig, TrainConfig
 
 
 @dataclass
@@ -44,7 +45,11 @@ class AverageConfig:
 
     exp_dir: str = setting(REQUIRED, "run of svt train")
     num: int = setting(10, "epochs averaged; where fewer are kept, all of them")
-    choose: str = setting("last", "last epochs, or best by validation EER")
+    choose: str = setting(
+        "last",
+        "last epochs, best by validation EER, or ema: the moving average of the newest state in place of epochs "
+        "(trainer.ema)",
+    )
     out: str | None = setting(None, "folder of the released model; null: <exp_dir>/model")
 
 
@@ -103,6 +108,7 @@ class MemoryPredictionConfig:
     num_classes: int = setting(17982, "training speakers x speeds: 3 x 5994 of VoxCeleb2")
     num_bins: int = setting(80, "bins of the filter bank")
     channels_last: bool = setting(True, "memory layout of the convolutions")
+    ema: bool = setting(False, "true: a moving average of the weights is kept, as with trainer.ema")
     budget_gib: float = setting(11.0, "GiB for the largest batch; nothing is held back for context and workspace")
     device: str = setting(
         "auto",
@@ -129,6 +135,7 @@ class PlanConfig:
     num_classes: int = setting(17982, "training speakers x speeds: 3 x 5994 of VoxCeleb2")
     num_bins: int = setting(80, "bins of the filter bank")
     optims: list[str] = setting(["sgd", "sgd_8bit", "adamw", "adamw_8bit"], "optimizers to choose from")
+    ema: bool = setting(False, "true: a moving average of the weights is kept, as with trainer.ema")
     top: int = setting(12, "ways that are shown; 0: all")
     format: str = setting("table", "table or json, on standard output")
     model: ModelConfig = setting(ResNetConfig, "the network; all: what of every network fits, from stored figures")

@@ -9,6 +9,7 @@ from svtoolkit.config.compression import CompressConfig, DistillationConfig
 from svtoolkit.config.losses import LossConfig
 from svtoolkit.config.memory import MemoryStrategyConfig
 from svtoolkit.config.networks import ModelConfig, ResNetConfig
+from svtoolkit.config.optimizers import OptimConfig, SGDConfig
 from svtoolkit.config.setting import REQUIRED, setting
 
 
@@ -80,63 +81,6 @@ class MarginScheduleConfig:
     initial: float = setting(0.0, "margin before the ramp; constant: must be 0")
     start: float = setting(19 / 150, "share of the run before the ramp (WeSpeaker: 19 of 150 epochs); constant: 0")
     end: float = setting(39 / 150, "share of the run at whose end it is over (WeSpeaker: 39 of 150); constant: 0")
-
-
-@dataclass
-class OptimConfig:
-    """What all optimizers share."""
-
-    name: str = setting(REQUIRED, "optimizer; choose with optim=...")
-    lr: float = setting(REQUIRED, "peak learning rate at the effective batch; never rescaled")
-    weight_decay: float = setting(0.0, "on every parameter")
-
-
-@dataclass
-class SGDConfig(OptimConfig):
-    """SGD with Nesterov momentum, the optimizer of the ResNet recipes."""
-
-    name: str = setting("sgd", "optimizer; choose with optim=...")
-    lr: float = setting(0.4, "peak learning rate at a batch of 256 (0.1 at 64, as WeSpeaker); never rescaled")
-    weight_decay: float = setting(1e-4, "L2, on every parameter")
-    momentum: float = setting(0.9, "share of the last update that is kept")
-    nesterov: bool = setting(True, "true: the gradient is taken as if one step of momentum ahead")
-
-
-@dataclass
-class AdamWConfig(OptimConfig):
-    """AdamW, the optimizer of the DF-ResNet recipes."""
-
-    name: str = setting("adamw", "optimizer; choose with optim=...")
-    lr: float = setting(1e-3, "peak learning rate at the effective batch; never rescaled")
-    weight_decay: float = setting(0.05, "decoupled, on every parameter")
-    beta1: float = setting(0.9, "decay of the first moment")
-    beta2: float = setting(0.999, "decay of the second moment")
-    eps: float = setting(1e-8, "added to the root of the second moment")
-
-
-BLOCK_SIZE = "values of the state that share a scale; bitsandbytes has 256 alone"
-MIN_8BIT_SIZE = "parameters with fewer values (BatchNorm, biases) keep float32 state"
-BACKEND = "torch, bitsandbytes, or auto: bitsandbytes if it is installed and honours all settings on CUDA"
-
-
-@dataclass
-class SGD8bitConfig(SGDConfig):
-    """SGD with a momentum of one byte a value instead of four: the state is quantised in blocks."""
-
-    name: str = setting("sgd_8bit", "optimizer; choose with optim=...")
-    block_size: int = setting(2048, BLOCK_SIZE)
-    min_8bit_size: int = setting(4096, MIN_8BIT_SIZE)
-    backend: str = setting("auto", BACKEND)
-
-
-@dataclass
-class AdamW8bitConfig(AdamWConfig):
-    """AdamW with moments of one byte a value each instead of four: the state is quantised in blocks."""
-
-    name: str = setting("adamw_8bit", "optimizer; choose with optim=...")
-    block_size: int = setting(2048, BLOCK_SIZE)
-    min_8bit_size: int = setting(4096, MIN_8BIT_SIZE)
-    backend: str = setting("auto", BACKEND)
 
 
 @dataclass
@@ -222,6 +166,11 @@ class TrainerConfig:
     sync_batch_norm: bool = setting(False, "BatchNorm over the crops of all devices instead of one's own; CUDA")
     threads: int | None = setting(None, "CPU threads of the arithmetic; null: torch's choice")
     gradient_clip: float | None = setting(None, "ceiling on the norm of the gradient; null: none")
+    ema: float | None = setting(
+        None,
+        "decay a step of a moving average of the weights, such as 0.999, which svt average choose=ema releases; null: "
+        "none is kept",
+    )
     nonfinite_patience: int = setting(5, "successive skipped steps (loss or gradient not finite) that end the run")
     checkpoint_minutes: float = setting(10.0, "full state at least so often, at an epoch's end and on SIGTERM/SIGINT")
     checkpoint_steps: int = setting(0, "full state also every so many steps; 0: not by steps")
@@ -287,7 +236,8 @@ class CrossvalConfig(TrainConfig):
         "training time of a fold: trainer.epochs becomes the number that fits, by an epoch that is timed first; null: "
         "trainer.epochs",
     )
-    average: int = setting(5, "last epochs that are averaged; where fewer are kept, all of them")
+    average: int = setting(5, "epochs that are averaged; where fewer are kept, all of them")
+    choose: str = setting("last", "as of svt average: last, best, or ema, the moving average of trainer.ema")
     targets_per_speaker: int = setting(45, "most target trials of a speaker; as many non-target trials are drawn")
     top_n: int = setting(40, "AS-Norm: closest training speakers taken; all where a fold has fewer")
     resamples: int = setting(1000, "bootstrap resamples of the speakers; 0: no intervals")

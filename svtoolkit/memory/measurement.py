@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from svtoolkit.memory.ledger import Change, MemoryLedger
 from svtoolkit.memory.step_report import (
     ACTIVATIONS,
+    AVERAGES,
     BACKWARD,
     BUCKETS,
     BUFFERS,
@@ -59,6 +60,7 @@ def record_step(
     *,
     inputs: Sequence[Tensor] = (),
     buckets: Sequence[Tensor] = (),
+    averages: Sequence[Tensor] = (),
     optimizer: torch.optim.Optimizer | None = None,
     update: Callable[[], object] | None = None,
     known_update: KnownUpdate | None = None,
@@ -76,6 +78,7 @@ def record_step(
         forward: the forward pass up to the loss.
         inputs: the batch that ``forward`` works on.
         buckets: in which the gradients of replicas are added up.
+        averages: moving averages of the weights.
         optimizer: its state is recognised in it; without one the step ends with the gradients.
         update: of the weights; default ``optimizer.step``.
         known_update: of the same modules and optimizer; an update that is known already is not run again.
@@ -89,7 +92,7 @@ def record_step(
         update = optimizer.step
     step = _Step(modules, forward, (lambda: None) if repeats or update is None else update, progress)
     with ledger or MemoryLedger(device.type) as ledger:
-        labels = _Labels(ledger, modules, {INPUT: inputs, BUCKETS: buckets}, optimizer)
+        labels = _Labels(ledger, modules, {INPUT: inputs, BUCKETS: buckets, AVERAGES: averages}, optimizer)
         labels.note()
         for _ in range(warm_up):
             for _ in step.phases():

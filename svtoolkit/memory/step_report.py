@@ -11,12 +11,12 @@ from typing import Any
 from svtoolkit.memory.ledger import Change
 
 WEIGHTS, BUFFERS, GRADIENTS, OPTIMIZER_STATE = "weights", "buffers", "gradients", "optimizer_state"
-BUCKETS = "buckets"
+BUCKETS, AVERAGES = "buckets", "averages"
 INPUT, ACTIVATIONS, TRANSIENTS, OTHER = "input", "activations", "transients", "other"
-KINDS = (WEIGHTS, BUFFERS, GRADIENTS, BUCKETS, OPTIMIZER_STATE, INPUT, ACTIVATIONS, TRANSIENTS, OTHER)
-"""What storage is for. buckets: in which the gradients of several devices are added up; activations: made by the
-forward pass and there at its end; other: there before the step and none of the former; transients: all that comes and
-goes within the step."""
+KINDS = (WEIGHTS, BUFFERS, GRADIENTS, BUCKETS, OPTIMIZER_STATE, AVERAGES, INPUT, ACTIVATIONS, TRANSIENTS, OTHER)
+"""What storage is for. buckets: in which the gradients of several devices are added up; averages: moving averages of
+weights; activations: made by the forward pass and there at its end; other: there before the step and none of the
+former; transients: all that comes and goes within the step."""
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 PHASES = (FORWARD, BACKWARD, OPTIMIZER)

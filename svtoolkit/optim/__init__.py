@@ -10,19 +10,23 @@ from typing import TYPE_CHECKING
 from svtoolkit.system.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from svtoolkit.optim.builders import build_optimizer, exempt_from_decay
+    from svtoolkit.optim.builders import build_optimizer, exempt_from_decay, leave_to_adamw
     from svtoolkit.optim.by_import_path import settings_of
     from svtoolkit.optim.eight_bit import AdamW8bit, SGD8bit
+    from svtoolkit.optim.muon import Muon
     from svtoolkit.optim.registry import OPTIMIZERS
     from svtoolkit.optim.schedules import LearningRateSchedule
+    from svtoolkit.optim.weight_average import WeightAverage
 
 __getattr__ = lazy_imports(
     __name__,
     {
-        "builders": "build_optimizer exempt_from_decay",
+        "builders": "build_optimizer exempt_from_decay leave_to_adamw",
         "by_import_path": "settings_of",
         "eight_bit": "AdamW8bit SGD8bit",
+        "muon": "Muon",
         "registry": "OPTIMIZERS",
         "schedules": "LearningRateSchedule",
+        "weight_average": "WeightAverage",
     },
 )

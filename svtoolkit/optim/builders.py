@@ -12,6 +12,7 @@ from torch import nn
 from svtoolkit.config import OptimConfig
 from svtoolkit.errors import UserError
 from svtoolkit.optim.by_import_path import find_class, settings_of, to_arguments
+from svtoolkit.optim.muon import Muon
 from svtoolkit.optim.registry import OPTIMIZERS
 from svtoolkit.registry import check_settings, defaults
 
@@ -50,12 +51,23 @@ def build_optimizer(parameters: Iterable[nn.Parameter], name: str, **settings: A
 
 
 def exempt_from_decay(optimizer: torch.optim.Optimizer, parameters: Iterable[nn.Parameter]) -> None:
-    """Give parameters of an optimizer of one group a group without weight decay, before that of the others."""
-    (group,) = optimizer.param_groups
+    """Give parameters of a group a group without weight decay, before that of the others."""
     exempt = list(parameters)
     numbers = {id(parameter) for parameter in exempt}
-    rest = [parameter for parameter in group["params"] if id(parameter) not in numbers]
-    optimizer.param_groups = [{**group, "params": exempt, "weight_decay": 0.0}, {**group, "params": rest}]
+    groups: list[dict[str, Any]] = []
+    for group in optimizer.param_groups:
+        own = {id(parameter) for parameter in group["params"]}
+        apart = [parameter for parameter in exempt if id(parameter) in own]
+        rest = [parameter for parameter in group["params"] if id(parameter) not in numbers]
+        groups += [{**group, "params": apart, "weight_decay": 0.0}] if apart else []
+        groups.append({**group, "params": rest})
+    optimizer.param_groups = groups
+
+
+def leave_to_adamw(optimizer: torch.optim.Optimizer, parameters: Iterable[nn.Parameter]) -> None:
+    """Tell Muon which matrices are not of a hidden layer; other optimizers treat all parameters alike."""
+    if isinstance(optimizer, Muon):
+        optimizer.leave_to_adamw(parameters)
 
 
 def build_adamw(

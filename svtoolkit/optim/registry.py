@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from svtoolkit.config import AdamW8bitConfig, AdamWConfig, OptimConfig, SGD8bitConfig, SGDConfig
+from svtoolkit.config import AdamW8bitConfig, AdamWConfig, MuonConfig, OptimConfig, SGD8bitConfig, SGDConfig
 from svtoolkit.registry import Registry, Row
 
 EIGHT_BIT = "svtoolkit.optim.backends:build_eight_bit"
@@ -13,6 +13,7 @@ OPTIMIZERS = Registry(
     {
         "sgd": Row("torch.optim:SGD", SGDConfig, help="SGD with momentum"),
         "adamw": Row("svtoolkit.optim.builders:build_adamw", AdamWConfig, help="AdamW"),
+        "muon": Row("svtoolkit.optim.muon:Muon", MuonConfig, help="Muon for kernels of hidden layers, AdamW beside it"),
         "sgd_8bit": Row(EIGHT_BIT, SGD8bitConfig, {"name": "sgd_8bit"}, "SGD with 8-bit momentum"),
         "adamw_8bit": Row(EIGHT_BIT, AdamW8bitConfig, {"name": "adamw_8bit"}, "AdamW with 8-bit moments"),
     },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from svtoolkit.distributed.world import ALONE, World
 from svtoolkit.losses import ClassificationHead, Head, build_head
 from svtoolkit.memory import apply_strategy
 from svtoolkit.models import build_model
-from svtoolkit.optim import build_optimizer, exempt_from_decay
+from svtoolkit.optim import build_optimizer, exempt_from_decay, leave_to_adamw
 from svtoolkit.planning.memory_layout import fails_in_channels_last, lay_out_channels_last
 
 
@@ -60,13 +61,35 @@ def build_trainable(
         network, head = network.to(device), head.to(device)
     if channels_last and not fails_in_channels_last(network, device):
         lay_out_channels_last(network)
-    parameters = [p for module in (network, head) for p in module.parameters() if p.requires_grad]
-    optimizer = build_optimizer(parameters, **asdict(optim))
-    if exempt := undecayed(network, head):
-        exempt_from_decay(optimizer, exempt)
+    optimizer = optimizer_of(network, head, optim, undecayed(network, head))
     if loss.shard:
         check_optimizer(optimizer)
     return Trainable(network.train(), head, optimizer, strategy)
+
+
+def optimizer_of(
+    network: nn.Module, head: Head, optim: OptimConfig, undecayed: Sequence[nn.Parameter] = ()
+) -> torch.optim.Optimizer:
+    """The optimizer of all that is trained, in groups.
+
+    Args:
+        undecayed: parameters without weight decay.
+
+    Raises:
+        UserError: as ``build_optimizer``.
+    """
+    parameters = [p for module in (network, head) for p in module.parameters() if p.requires_grad]
+    optimizer = build_optimizer(parameters, **asdict(optim))
+    leave_to_adamw(optimizer, outer_parameters(network, head))
+    if undecayed:
+        exempt_from_decay(optimizer, undecayed)
+    return optimizer
+
+
+def outer_parameters(network: nn.Module, head: Head) -> list[nn.Parameter]:
+    """Those of the layers that are not hidden: the first kernel of the network, and the head."""
+    kernels = (parameter for parameter in network.parameters() if parameter.ndim >= 2)
+    return [*itertools.islice(kernels, 1), *head.parameters()]
 
 
 def build_network(model: ModelConfig, num_bins: int) -> nn.Module:

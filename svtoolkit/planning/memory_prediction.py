@@ -23,6 +23,7 @@ from svtoolkit.errors import UserError
 from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
 from svtoolkit.memory.measurement import KnownUpdate, measure_step
 from svtoolkit.memory.step_report import PHASES, MemoryReport
+from svtoolkit.optim import WeightAverage
 from svtoolkit.planning.assembly import build_trainable
 from svtoolkit.system.processes import worker_processes
 
@@ -204,6 +205,7 @@ class _Step:
         replicated = self.parameters if self.head.is_replicated else self.network.parameters()
         trained = [p for p in replicated if p.requires_grad and world.size > 1]
         self.buckets = [torch.empty_like(p) for p in trained]  # of DistributedDataParallel
+        self.averages = WeightAverage(self.network, 0.0).weights if config.ema else {}
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.precision == "fp16")
         for group in self.optimizer.param_groups:
             if group.get("foreach", False) is None:
@@ -226,6 +228,7 @@ class _Step:
             lambda: self._forward(features, labels),
             inputs=[features, labels],
             buckets=self.buckets,
+            averages=list(self.averages.values()),
             optimizer=self.optimizer,
             update=self._update,
             known_update=self.known_update,

@@ -24,6 +24,7 @@ def step_of(config: TrainConfig, micro_batch: int, num_classes: int, devices: in
         num_classes=num_classes,
         num_bins=config.features.num_bins,
         channels_last=config.trainer.channels_last,
+        ema=config.trainer.ema is not None,
         device="cpu",
         model=config.model,
         memory=config.memory,

@@ -56,6 +56,7 @@ def fitting_networks(config: PlanConfig, card: Card) -> list[FittingNetwork]:
 def _fit(facts: NetworkFacts, config: PlanConfig, card: Card, sizes: list[int]) -> FittingNetwork:
     copies = COPIES + (config.gpus > 1)  # buckets in which the gradients of several cards are added up
     weights = 4 * copies * (facts.parameters + config.num_classes * facts.embedding_dim)
+    weights += 4 * facts.parameters if config.ema else 0  # their moving average
 
     def peak(crops: int) -> float:
         tensors = weights + crops * facts.bytes_per_utterance

@@ -22,7 +22,8 @@ from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.memory.measurement import StepRecord, record_step
 from svtoolkit.memory.operations import WorkLog
 from svtoolkit.memory.step_report import ACTIVATIONS, BACKWARD, FORWARD, GRADIENTS, INPUT, TRANSIENTS
-from svtoolkit.planning.assembly import build_trainable, for_crops
+from svtoolkit.optim.weight_average import averaged_tensors
+from svtoolkit.planning.assembly import build_trainable, for_crops, outer_parameters
 from svtoolkit.planning.memory_prediction import fake_world
 from svtoolkit.planning.step_profile import Level, StepProfile, envelope
 from svtoolkit.planning.update_profile import UpdateProfile, profile_update
@@ -62,6 +63,9 @@ class Profiler:
         self.buckets = 0
         if devices > 1:  # of DistributedDataParallel
             self.buckets = sum(p.nbytes for module in replicated for p in module.parameters() if p.requires_grad)
+        self.averages = 0
+        if question.ema:
+            self.averages = sum(4 * tensor.numel() for tensor in averaged_tensors(network).values())
         sizes = [tensor.numel() for module in (network, head) for tensor in (*module.parameters(), *module.buffers())]
         self.growth = Growth(sizes)
 
@@ -106,7 +110,9 @@ class Profiler:
             later.append(level._replace(fixed=level.fixed - level.gradients + gradients + on_its_way))
         return StepProfile(
             strategy=strategy,
-            weights=sum(p.nbytes for module in (self.network, self.head) for p in module.parameters()) + 2 * buffers,
+            weights=sum(p.nbytes for module in (self.network, self.head) for p in module.parameters())
+            + 2 * buffers
+            + self.averages,
             gradients=gradients + self.buckets,
             levels=envelope(levels),
             accumulating=envelope(later),
@@ -117,7 +123,7 @@ class Profiler:
 
     def profile_update(self, optim: OptimConfig) -> UpdateProfile:
         """As ``update_profile.profile_update``, of all weights."""
-        return profile_update(self.parameters, optim)
+        return profile_update(self.parameters, optim, outer_parameters(self.network, self.head))
 
     def _levels(self, record: StepRecord, arrivals: Mapping[int, int], begin: int) -> Iterator[tuple[Level, int]]:
         """Every moment of forward and backward pass; weights and buffers are left out.

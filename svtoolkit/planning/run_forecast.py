@@ -96,7 +96,7 @@ def forecast_run(config: TrainConfig, steps: int, batch_size: int, num_classes: 
         wanted_micro_batch=trainer.micro_batch,
         memory=memory,
         operations=operations,
-        disk_bytes=trainer.keep_states * (highest["weights"] + highest["optimizer_state"])
+        disk_bytes=trainer.keep_states * (highest["weights"] + highest["optimizer_state"] + highest["averages"])
         + min(trainer.epochs, trainer.keep_last + trainer.keep_best) * network_bytes,
     )
 

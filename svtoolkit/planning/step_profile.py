@@ -38,7 +38,8 @@ class StepProfile:
 
     Attributes:
         strategy: in force.
-        weights: bytes of weights and buffers, the copy of the buffers that a step goes back to among them.
+        weights: bytes of weights and buffers, the copy of the buffers that a step goes back to and a moving average of
+            both among them.
         gradients: bytes of all gradients, the buckets of several devices among them.
         levels: moments that are highest for some batch.
         accumulating: the same, where gradients of an earlier micro-batch are there already.

@@ -14,11 +14,11 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
-from svtoolkit.config import AdamW8bitConfig, OptimConfig, SGD8bitConfig
+from svtoolkit.config import AdamW8bitConfig, MuonConfig, OptimConfig, SGD8bitConfig
 from svtoolkit.memory.growth import Growth
 from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.memory.operations import Work, WorkLog
-from svtoolkit.optim import OPTIMIZERS, build_optimizer
+from svtoolkit.optim import OPTIMIZERS, build_optimizer, leave_to_adamw
 from svtoolkit.planning.memory_prediction import UnpredictableError
 
 SMALLEST_OF_8_BITS = 4096
@@ -52,14 +52,19 @@ class UpdateProfile:
         return cls(**{**stored, "work": [(Work(*work), times) for work, times in stored["work"]]})
 
 
-def profile_update(parameters: Sequence[nn.Parameter], optim: OptimConfig) -> UpdateProfile:
+def profile_update(
+    parameters: Sequence[nn.Parameter], optim: OptimConfig, outer: Sequence[nn.Parameter] = ()
+) -> UpdateProfile:
     """An optimizer's step on all weights.
+
+    Args:
+        outer: weights of the layers that are not hidden.
 
     Raises:
         UnpredictableError: what it does depends on values.
     """
     try:
-        parts = [(_update_of(weights, optim), times) for weights, times in _parts(parameters, optim)]
+        parts = [(_update_of(weights, optim, outer), times) for weights, times in _parts(parameters, optim)]
     except DataDependentOutputException as error:
         raise UnpredictableError(
             f"the memory of the optimizer {optim.name} cannot be predicted: its update depends on values, and a "
@@ -79,9 +84,9 @@ def _parts(parameters: Sequence[nn.Parameter], optim: OptimConfig) -> list[tuple
     """Weights to be updated in the place of all, and how often they stand for them.
 
     An optimizer of ours treats values alike, so that a few tensors do for many. One with 8-bit state goes through them
-    in chunks, and those of fewer than 4096 values are apart.
+    in chunks, and those of fewer than 4096 values are apart. To Muon their shapes matter.
     """
-    if optim.name not in OPTIMIZERS.rows:
+    if optim.name not in OPTIMIZERS.rows or isinstance(optim, MuonConfig):
         return [(list(parameters), 1.0)]
     if not isinstance(optim, (SGD8bitConfig, AdamW8bitConfig)):
         return [(_weights_of(sum(p.numel() for p in parameters)), 1.0)]
@@ -99,12 +104,13 @@ def _weights_of(*sizes: int) -> list[nn.Parameter]:
     return [nn.Parameter(torch.zeros(size)) for size in sizes if size]
 
 
-def _update_of(weights: Sequence[nn.Parameter], optim: OptimConfig) -> UpdateProfile:
+def _update_of(weights: Sequence[nn.Parameter], optim: OptimConfig, outer: Sequence[nn.Parameter]) -> UpdateProfile:
     if not weights:
         return UpdateProfile(0, 0, [])
     for weight in weights:
         weight.grad = torch.zeros_like(weight)
     optimizer = build_optimizer(weights, **asdict(optim))
+    leave_to_adamw(optimizer, outer)
     for group in optimizer.param_groups:
         if group.get("foreach", False) is None:
             group["foreach"] = True  # torch's choice on CUDA

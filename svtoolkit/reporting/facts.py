@@ -84,6 +84,7 @@ def _network(folder: str, front_end: str | None, *, strict: bool = False) -> dic
         "parameters": sum(parameter.numel() for parameter in network.parameters()) or None,
         "embedding size": network.embedding_dim,
         "epochs averaged": description.training.get("epochs_averaged"),
+        "moving average after step": description.training.get("ema_of_step"),
         "training data": description.training.get("data"),
     }
 

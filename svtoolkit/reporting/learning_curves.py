@@ -55,7 +55,7 @@ PANELS = (
         "Validation",
         "epoch",
         "EER (%)",
-        (Quantity("validation_eer", "EER", 100),),
+        (Quantity("validation_eer", "EER", 100), Quantity("ema_validation_eer", "EER of the moving average", 100)),
         Quantity("validation_min_dcf", "minDCF"),
     ),
     Panel("Peak memory", "epoch", "memory (GiB)", (Quantity("peak_memory_bytes", "peak memory", 2.0**-30),)),

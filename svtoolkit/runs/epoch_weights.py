@@ -75,7 +75,7 @@ def choose_epochs(folder: str | Path, records: Sequence[Mapping[str, Any]], *, c
         UserError: none is there, or ``choose`` is neither last nor best.
     """
     if choose not in ("last", "best"):
-        raise UserError(f"choose is {choose!r}, expected last or best")
+        raise UserError(f"choose is {choose!r}, expected last, best or ema")
     if num < 1:
         raise UserError(f"num is {num}, expected 1 or more epochs to average")
     of_last = [record["epoch"] for record in of_last_stage(records)]

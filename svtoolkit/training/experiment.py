@@ -21,6 +21,7 @@ from svtoolkit.distributed.world import ALONE, World
 from svtoolkit.errors import UserError
 from svtoolkit.loggers.run_logger import FAILED, FINISHED, STOPPED
 from svtoolkit.models.front_ends import front_end_of
+from svtoolkit.optim import WeightAverage
 from svtoolkit.planning.micro_batch import predict_micro_batch
 from svtoolkit.runs.exp_dir import CHECKPOINTS, LOGS, alone_in, check_run, set_aside_after, write_config
 from svtoolkit.runs.full_state import read_states
@@ -175,6 +176,9 @@ class Experiment:
             penalty=self.stage.penalty(trainable.network, trainable.head) if self.stage else None,
             teacher=read_teacher(config, self.device, samples=samples, stored=self.data.stored is not None),
         )
+        self.average = None
+        if settings.ema is not None and world.is_first:  # which validates and writes
+            self.average = WeightAverage(trainable.network, settings.ema)
         self._fit()
         expected = expected_peak(config, card, share, self.step.head.num_classes, world, self.sampler.micro_batch)
         self.loop = TrainingLoop(
@@ -192,6 +196,7 @@ class Experiment:
             peak_check=PeakCheck(expected),
             ends_at=self.stage.ends_at if self.stage else None,
             figures=partial(self.stage.figures, trainable.network, trainable.head) if self.stage else dict,
+            average=self.average,
         )
         self.state = state
         log_run(config, self.data, self.step, self.schedule, self.sampler.micro_batch, trainable.strategy)
@@ -220,7 +225,7 @@ class Experiment:
         """On held-out speakers whose audio or features are read once: what is bad shows before the first step."""
         if self.data.held_out is None:
             return None
-        validation, bad = build_validation(self.config, self.data.held_out, self.step, self.data.stored)
+        validation, bad = build_validation(self.config, self.data.held_out, self.step, self.data.stored, self.average)
         self.bad_utterances.add(bad)
         return validation
 

@@ -15,7 +15,7 @@ from svtoolkit.distributed.world import ALONE, World
 from svtoolkit.errors import UserError
 from svtoolkit.memory import has_blocks, has_invertible_blocks, is_reversible
 from svtoolkit.models import build_model
-from svtoolkit.optim import OPTIMIZERS
+from svtoolkit.optim import OPTIMIZERS, Muon
 from svtoolkit.planning.memory_prediction import predict_memory
 from svtoolkit.planning.micro_batch import NON_TENSOR_BYTES, step_of
 from svtoolkit.training.step import OptimizerStep
@@ -24,8 +24,9 @@ log = logging.getLogger(__name__)
 
 GIB = 2**30
 
-MOMENTS = {torch.optim.SGD: 1, torch.optim.AdamW: 2}
-"""Tensors of the size of the weights that an optimizer's first step adds; 8-bit state is a quarter and less."""
+MOMENTS = {torch.optim.SGD: 1, torch.optim.AdamW: 2, Muon: 2}
+"""Tensors of the size of the weights that an optimizer's first step adds, at the most; 8-bit state is a quarter and
+less."""
 
 
 def gpu_memory_bytes(device: torch.device) -> int | None:

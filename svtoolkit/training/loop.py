@@ -14,6 +14,7 @@ from svtoolkit.config import TrainerConfig
 from svtoolkit.crops.crop import CropBatch
 from svtoolkit.errors import UserError
 from svtoolkit.memory.peak import peak_bytes, reset_peak
+from svtoolkit.optim import WeightAverage
 from svtoolkit.runs.epoch_weights import drop_epoch_weights, save_epoch_weights
 from svtoolkit.runs.full_state import save_state
 from svtoolkit.runs.history import History
@@ -47,6 +48,7 @@ class TrainingLoop:
         peak_check: looks at the memory of the first steps.
         ends_at: step that ``run`` ends after, before the end of the schedule; None: there is none.
         figures: called at the end of an epoch; what else its record says.
+        average: of the weights, updated after each step that changed them; None: none is kept.
         report_bad: given the utterances that gave no crop: row of the training set's utterances -> reason.
 
     Of several processes the first one validates and writes; history is given to it alone.
@@ -67,6 +69,7 @@ class TrainingLoop:
     peak_check: PeakCheck
     ends_at: int | None = None
     figures: Callable[[], dict[str, float]] = dict
+    average: WeightAverage | None = None
 
     def __post_init__(self) -> None:
         self.world = self.step.world
@@ -87,7 +90,7 @@ class TrainingLoop:
                 f"{self.checkpoints}: the saved run was trained on other data (utterances, speakers or speeds differ); "
                 "restore the data directory, or start again in another exp_dir"
             )
-        facts = restore_state(state, self.step, self.meters)
+        facts = restore_state(state, self.step, self.meters, self.average)
         self.finished_steps = facts["finished_steps"]
         self.seconds = facts["seconds"]
         self.nonfinite_steps = facts["nonfinite_steps"]
@@ -152,6 +155,8 @@ class TrainingLoop:
             self._count_nonfinite(result.nonfinite_entries)
         else:
             self.nonfinite_steps = 0
+            if self.average is not None:
+                self.average.update(self.step.network)
             for meter in self.meters.values():
                 meter.add(result.meter)
         window = self.meters["log"]
@@ -235,6 +240,7 @@ class TrainingLoop:
         state = collect_state(
             self.step,
             self.meters,
+            self.average,
             finished_steps=self.finished_steps,
             seconds=self.seconds,
             nonfinite_steps=self.nonfinite_steps,
@@ -267,6 +273,8 @@ def _epoch_text(record: dict[str, Any], epochs: int) -> str:
     validation = ""
     if "validation_eer" in record:
         validation = f", validation EER {100 * record['validation_eer']:.2f} %"
+    if "ema_validation_eer" in record:
+        validation += f" (moving average {100 * record['ema_validation_eer']:.2f} %)"
     return (
         f"epoch {record['epoch']}/{epochs}: loss {record['loss']:.3f}, accuracy {100 * record['accuracy']:.1f} % "
         f"(no margin {100 * record['accuracy_no_margin']:.1f} %){validation}, waiting for data "

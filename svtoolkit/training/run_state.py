@@ -10,10 +10,14 @@ import numpy as np
 import torch
 
 from svtoolkit.errors import UserError
+from svtoolkit.optim import Muon, WeightAverage
 from svtoolkit.training.meters import Meter
 from svtoolkit.training.step import OptimizerStep
 
 PARTS = ("network", "head", "optimizer", "scaler", "meters", "random", "facts")
+
+EMA = "ema"
+"""Part of the state of a run that keeps a moving average of its weights."""
 
 FACTS = {
     "finished_steps": int, "seconds": float, "nonfinite_steps": int, "fingerprint": str, "micro_batch": int
@@ -32,7 +36,9 @@ class UnfitStateError(UserError):
     """A state that can be read and is none of this run."""
 
 
-def collect_state(step: OptimizerStep, meters: dict[str, Meter], **facts: Any) -> dict[str, Any]:
+def collect_state(
+    step: OptimizerStep, meters: dict[str, Meter], average: WeightAverage | None = None, **facts: Any
+) -> dict[str, Any]:
     """Network, head, optimizer, scaler, meters, random generators, and the facts given (numbers and strings).
 
     All processes call this, and the first one has the state of the whole head.
@@ -45,6 +51,7 @@ def collect_state(step: OptimizerStep, meters: dict[str, Meter], **facts: Any) -
         "meters": {name: asdict(meter) for name, meter in meters.items()},
         "random": _random_state(),
         "facts": facts,
+        **({} if average is None else {EMA: average.state_dict()}),
     }
 
 
@@ -65,6 +72,8 @@ def check_state(state: Any) -> None:
     weight = state["head"].get("weight")
     if weight is None or weight.ndim not in (2, 3):
         raise UnfitStateError("its part 'head' has no 'weight' of shape (classes, embedding_dim)")
+    if EMA in state and not (isinstance(state[EMA], dict) and isinstance(state[EMA].get("weights"), dict)):
+        raise UnfitStateError(f"its part {EMA!r} is {_kind(state, EMA)}, expected a mapping with weights")
     for name, kind in FACTS.items():
         value = state["facts"].get(name)
         is_right = isinstance(value, int | float if kind is float else kind) and not isinstance(value, bool)
@@ -76,8 +85,12 @@ def check_state(state: Any) -> None:
             raise UnfitStateError(f"its meter {name!r} holds something else than numbers")
 
 
-def restore_state(state: dict[str, Any], step: OptimizerStep, meters: dict[str, Meter]) -> dict[str, Any]:
+def restore_state(
+    state: dict[str, Any], step: OptimizerStep, meters: dict[str, Meter], average: WeightAverage | None = None
+) -> dict[str, Any]:
     """The inverse of ``collect_state``; returns its facts.
+
+    A state without an average is that of a stage that begins with other weights: so does the average.
 
     Raises:
         UnfitStateError: the state is of another network, head or optimizer.
@@ -89,6 +102,10 @@ def restore_state(state: dict[str, Any], step: OptimizerStep, meters: dict[str, 
         step.head.load_optimizer_state(step.optimizer, state["optimizer"])
         _check_optimizer(step.optimizer, before)
         step.scaler.load_state_dict(state["scaler"])
+        if average is not None and EMA in state:
+            average.load_state_dict(state[EMA])
+        elif average is not None:
+            average.begin(step.network)
         restored = {name: Meter(**state["meters"][name]) for name in meters}
         _restore_random_state(state["random"])
     except torch.OutOfMemoryError:
@@ -112,8 +129,9 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, before: list[dict[str, An
         for key, value in own.items():
             if isinstance(value, int | float) != isinstance(group.get(key), int | float):
                 raise ValueError(f"{key} of the optimizer is {group.get(key)!r:.40}, expected such as {value!r}")
-    is_torchs = type(optimizer).__module__.startswith("torch.optim.")  # the others check their state by themselves
-    for parameter, moments in optimizer.state.items() if is_torchs else ():
+    # The others check their state by themselves.
+    is_plain = isinstance(optimizer, Muon) or type(optimizer).__module__.startswith("torch.optim.")
+    for parameter, moments in optimizer.state.items() if is_plain else ():
         for key in MOMENTS & moments.keys():
             if moments[key] is not None and moments[key].shape != parameter.shape:
                 shapes = f"{tuple(moments[key].shape)}, expected {tuple(parameter.shape)}"

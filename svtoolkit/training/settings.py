@@ -67,6 +67,9 @@ def check_settings(config: TrainConfig, processes: int = 1) -> None:
     clip = config.trainer.gradient_clip
     if clip is not None and not clip > 0:
         raise UserError(f"trainer.gradient_clip is {clip}, expected a norm above 0, or null for none")
+    decay = config.trainer.ema
+    if decay is not None and not 0 < decay < 1:
+        raise UserError(f"trainer.ema is {decay:g}, expected a decay above 0 and below 1, such as 0.999, or null")
     check_stages(config)
     if config.distillation.model is None and config.distillation != DistillationConfig():
         raise UserError(

@@ -24,10 +24,10 @@ from svtoolkit.config import TrainConfig, TwoStageConfig
 from svtoolkit.errors import UserError
 from svtoolkit.losses import ClassificationHead, Head
 from svtoolkit.losses.low_rank import head_with_rank, rows_of
-from svtoolkit.planning.assembly import build_network, build_whole_head
+from svtoolkit.planning.assembly import build_network, build_whole_head, optimizer_of
 from svtoolkit.training.carried_state import carry_over
 from svtoolkit.training.initialisation import Start
-from svtoolkit.training.run_state import UnfitStateError
+from svtoolkit.training.run_state import EMA, UnfitStateError
 from svtoolkit.training.stage_settings import CLASS_HEAD, VARIANCE, transition_of
 
 log = logging.getLogger(__name__)
@@ -119,8 +119,9 @@ def enter_stage(
         return _with_ranks(config, _ranks_of(state)), state, second
     truncated = _truncate(state, compress, second.layers, sum(each.numel() for each in network.parameters()))
     of_second = _with_ranks(config, _ranks_of(truncated))
-    names = (_names(of_first, first, num_classes), _names(of_second, second, num_classes))
-    return of_second, {**truncated, "optimizer": carry_over(state["optimizer"], *names)}, second
+    before, _ = _groups(of_first, first, num_classes)
+    carried = carry_over(state["optimizer"], before, *_groups(of_second, second, num_classes))
+    return of_second, {**truncated, "optimizer": carried}, second
 
 
 def new_weights(config: TrainConfig, num_classes: int) -> Start:
@@ -207,6 +208,7 @@ def _truncate(state: dict[str, Any], compress: TwoStageConfig, layers: tuple[str
             spectrum.trace_norm_coefficient, kept, spectrum.size, lost,
         )  # fmt: skip
     network = with_ranks(state["network"], {name: rank for name, rank in ranks.items() if name != CLASS_HEAD})
+    state = {part: each for part, each in state.items() if part != EMA}  # of whole layers: begins anew
     log.info("stage two begins after step %d", state["facts"]["finished_steps"])
     return {**state, "network": network, "head": head_with_rank(state["head"], ranks.get(CLASS_HEAD))}
 
@@ -217,18 +219,17 @@ def _weight(state: Mapping[str, Any], name: str) -> Tensor:
     return weight_of(state["network"], name)
 
 
-def _names(config: TrainConfig, stage: Stage, num_classes: int) -> list[list[tuple[str, torch.Size]]]:
-    """Name and shape of the parameters of the optimizer, group by group."""
+def _groups(
+    config: TrainConfig, stage: Stage, num_classes: int
+) -> tuple[list[list[tuple[str, torch.Size]]], list[dict[str, Any]]]:
+    """Name and shape of the parameters of the optimizer, group by group, and the settings of each group."""
     with torch.device("meta"):
         network, head = build_network(config.model, config.features.num_bins), _head(config, num_classes)
-    named = [
-        (f"{part}.{name}", parameter)
+        groups = optimizer_of(network, head, config.optim, stage.undecayed(network, head)).param_groups
+    names = {
+        id(parameter): (f"{part}.{name}", parameter.shape)
         for part, module in (("network", network), ("head", head))
         for name, parameter in module.named_parameters()
-        if parameter.requires_grad
-    ]
-    exempt = stage.undecayed(network, head)
-    names = {id(parameter): (name, parameter.shape) for name, parameter in named}
-    groups = [[names[id(parameter)] for parameter in exempt]] if exempt else []
-    apart = {id(parameter) for parameter in exempt}
-    return [*groups, [names[id(parameter)] for _, parameter in named if id(parameter) not in apart]]
+    }
+    settings = [{key: value for key, value in group.items() if key != "params"} for group in groups]
+    return [[names[id(parameter)] for parameter in group["params"]] for group in groups], settings

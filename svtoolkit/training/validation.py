@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.trial_drawing import make_trials
 from svtoolkit.data.trials import write_trials
 from svtoolkit.errors import UserError, hide_credentials
+from svtoolkit.optim import WeightAverage
 from svtoolkit.runs.exp_dir import VALIDATION
 from svtoolkit.scoring.cosine import EmbeddingTable, cosine_scores
 from svtoolkit.scoring.extraction import EmbeddingExtractor
@@ -63,7 +63,11 @@ class HeldOutValidation:
 
 
 def build_validation(
-    config: TrainConfig, held_out: Manifest, step: OptimizerStep, stored: StoredFeatures | None = None
+    config: TrainConfig,
+    held_out: Manifest,
+    step: OptimizerStep,
+    stored: StoredFeatures | None = None,
+    average: WeightAverage | None = None,
 ) -> tuple[Callable[[], dict[str, float]], list[BadFile]]:
     """Validation of the step's network as it is when this is called, and the utterances that are left out of it.
 
@@ -71,6 +75,7 @@ def build_validation(
 
     Args:
         stored: what the features are that the held-out speakers are listed by; None: they are listed by audio.
+        average: of the weights; its figures are those of the same names after ``ema_``.
 
     Raises:
         UserError: what is left makes no trials.
@@ -102,4 +107,12 @@ def build_validation(
     if stored is not None:
         stored.write(folder)
     bad = [BadFile(utterances[row].utterance_id, str(utterances[row].path), why) for row, why in reasons.items()]
-    return partial(validation.run, extractor), bad
+
+    def run() -> dict[str, float]:
+        figures = validation.run(extractor)
+        if average is not None:
+            with average.in_place_of_weights(step.network):
+                figures |= {f"ema_{name}": value for name, value in validation.run(extractor).items()}
+        return figures
+
+    return run, bad

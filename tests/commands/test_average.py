@@ -95,7 +95,7 @@ def test_nothing_to_average(tmp_path, copied_run, capsys):
 
 def test_an_unknown_choice(exp_dir, capsys):
     assert main(["average", str(exp_dir), "choose=newest"]) == 1
-    assert capsys.readouterr().err == "error: choose is 'newest', expected last or best\n"
+    assert capsys.readouterr().err == "error: choose is 'newest', expected last, best or ema\n"
 
 
 def test_a_folder_without_a_run(tmp_path, capsys):

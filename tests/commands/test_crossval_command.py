@@ -105,6 +105,25 @@ def test_what_is_finished_is_not_done_again_and_a_stopped_fold_resumes(stopped_o
     assert f"{finished}/data.json: the folder holds a cross-validation of" in said(capsys, *words, f"spk2fold={folds}")
 
 
+def test_the_moving_average_is_what_is_released(speech, tmp_path, monkeypatch):
+    chosen = []
+    monkeypatch.setattr(crossval.train, "run", lambda config, line: 0)
+    monkeypatch.setattr(crossval.average, "run", lambda config, line: chosen.append(config) or 143)
+    words = [*WORDS, "trainer.ema=0.9", "choose=ema", f"data.train={speech}", f"exp_dir={tmp_path}/cv"]
+    assert main(["crossval", *words]) == 143
+    assert [(config.choose, config.exp_dir) for config in chosen] == [("ema", f"{tmp_path}/cv/fold1/seed3")]
+
+
+def test_what_an_older_version_began_is_resumed(finished, speech, tmp_path, capsys):
+    out = tmp_path / "cv"
+    shutil.copytree(finished, out)
+    config = out / "config.yaml"
+    config.write_text("".join(f"{line}\n" for line in config.read_text().splitlines() if line != "choose: last"))
+    words = ["crossval", *WORDS, f"data.train={speech}", f"exp_dir={out}"]
+    assert "choose was 'last' and is 'best'" in said(capsys, *words, "choose=best", "validation.speakers=2")
+    assert main(words) == 0
+
+
 def test_a_signal_stops_it_and_the_status_says_so(speech, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(crossval.train, "run", lambda config, line: 130)
     assert main(["crossval", *WORDS, f"data.train={speech}", f"exp_dir={tmp_path}/cv"]) == 130
@@ -162,6 +181,9 @@ def test_minutes_choose_the_epochs_by_one_that_is_timed(speech, tmp_path, monkey
         ),
         (["seeds=[1,1]"], "seeds is [1, 1], expected each seed once"),
         (["average=0"], "average is 0, expected 1 or more"),
+        (["choose=first"], "choose is 'first', expected last, best or ema"),
+        (["choose=ema"], "choose=ema needs a moving average, and trainer.ema is null; set trainer.ema=0.999"),
+        (["choose=best"], "choose=best needs validation, and validation.speakers is 0"),
         (["top_n=1"], "top_n is 1, expected 2 or more"),
         (["minutes=0"], "minutes is 0, expected more than 0, or null"),
         (["confidence=1"], "confidence is 1.0; expected a share between 0 and 1"),

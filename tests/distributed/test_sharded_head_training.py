@@ -31,9 +31,9 @@ needs_gloo = pytest.mark.skipif(
     not dist.is_available() or not dist.is_gloo_available(), reason="torch was built without gloo"
 )
 
-OPTIMIZERS = ("sgd", "adamw", "sgd_8bit")
+OPTIMIZERS = ("sgd", "adamw", "muon", "sgd_8bit")
 STOP_AT = 5
-EARLY = {"sgd": 6, "adamw": 6, "sgd_8bit": 3}
+EARLY = {"sgd": 6, "adamw": 6, "muon": 3, "sgd_8bit": 3}
 """Steps in which rounding has not yet grown: then a ReLU falls to the other side of 0, or a moment to the next of its
 codes, and BatchNorm over two crops makes much of it.
 """

@@ -19,6 +19,7 @@ from svtoolkit.config import (
     FeaturesConfig,
     LossConfig,
     MarginScheduleConfig,
+    MuonConfig,
     OptimConfig,
     ResNetConfig,
     ScheduleConfig,
@@ -41,6 +42,7 @@ TIME_LIKE = ("seconds", "data_wait", "peak_memory_bytes")
 OPTIMIZERS: dict[str, Callable[[], OptimConfig]] = {
     "sgd": partial(SGDConfig, lr=0.05),
     "adamw": partial(AdamWConfig, lr=0.005),
+    "muon": partial(MuonConfig, lr=0.01, adamw_lr=0.005),
     "sgd_8bit": partial(SGD8bitConfig, lr=0.05, block_size=48, min_8bit_size=100),
     "adamw_8bit": partial(AdamW8bitConfig, lr=0.005, block_size=48, min_8bit_size=100),
 }

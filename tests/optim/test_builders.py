@@ -103,7 +103,11 @@ def test_all_parameters_are_in_one_group():
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("adam", SGD, "there is no optimizer 'adam'; did you mean 'adamw'? (all: sgd, adamw, sgd_8bit, adamw_8bit)"),
+        (
+            "adam",
+            SGD,
+            "there is no optimizer 'adam'; did you mean 'adamw'? (all: sgd, adamw, muon, sgd_8bit, adamw_8bit)",
+        ),
         ("sgd", {**SGD, "momentum": 0.0}, "optim=sgd: Nesterov momentum requires a momentum"),
         ("sgd", {**SGD, "momentum": 0.0}, "see docs/settings.md"),
         ("sgd", {**SGD, "lr": -0.1}, "optim=sgd: Invalid learning rate: -0.1"),
