@@ -31,6 +31,7 @@ from svtoolkit.models.front_ends import front_end_of
 from svtoolkit.models.registry import NETWORKS
 from svtoolkit.optim import build_optimizer, settings_of
 from svtoolkit.registry import Registry, Row
+from svtoolkit.scoring.quality.table import read_quality
 from svtoolkit.training.experiment import train
 from svtoolkit.training.run_record import open_record
 
@@ -39,6 +40,7 @@ ROWS = [name for name in examples() if ", in " in name]
 REGISTRIES = {
     "augmentation": "AUGMENTATIONS", "commands": "COMMANDS", "corpora": "CORPORA", "features": "FRONT_ENDS",
     "loggers": "LOGGERS", "losses": "LOSSES", "models": "NETWORKS", "optim": "OPTIMIZERS",
+    "scoring/quality": "MEASURES",
 }  # fmt: skip
 """Folder of svtoolkit -> where its rows stand."""
 ONE_EPOCH = {"trainer__epochs": 1, "data__speeds": [1.0], "validation__speakers": 0}
@@ -54,8 +56,8 @@ def added(tmp_path, monkeypatch) -> Iterator[Callable[[str], object]]:
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(examples()[name], encoding="utf-8")
-            if path.parent.name == folder:
-                package = importlib.import_module(f"svtoolkit.{folder}")
+            if path.parent == tmp_path / "svtoolkit" / folder:
+                package = importlib.import_module(f"svtoolkit.{folder.replace('/', '.')}")
                 monkeypatch.setattr(package, "__path__", [*package.__path__, str(path.parent)])
         registry: Any = None
         for name in (name for name in examples() if folder == "commands" and name.endswith(", settings")):
@@ -93,7 +95,7 @@ def learns(exp_dir: Path) -> bool:
 
 def test_every_file_and_row_of_the_table_has_an_example():
     assert sorted({name.split("/")[1] for name in FILES}) == [
-        "augmentation", "commands", "corpora", "features", "loggers", "losses", "models"
+        "augmentation", "commands", "corpora", "features", "loggers", "losses", "models", "scoring"
     ]  # fmt: skip
     assert {name.rpartition(" ")[2] for name in ROWS} == set(REGISTRIES.values())
     there = {name.partition(",")[0] for name in ROWS if "augmentation" not in name}
@@ -225,6 +227,16 @@ def test_a_logger_is_chosen_by_name(added, speech, tmp_path):
     config.trainer.logger_settings = {"messages": {"evry": 2}}
     with pytest.raises(UserError, match="logger messages has no option 'evry'; did you mean 'every'"):
         check_loggers(config.trainer)
+
+
+def test_a_quality_measure(added, speech, tmp_path, capsys):
+    added("scoring/quality")
+    words = ["quality", f"data={speech}", f"out={tmp_path / 'quality'}", "measures=[log_duration,loudness]"]
+    assert cli.main(words) == 0
+    table = read_quality(tmp_path / "quality")
+    assert table.measures == ["log_duration", "loudness"]
+    assert table.values.shape == (48, 2)
+    assert (table.values[:, 1] < 0).all()
 
 
 def test_a_command(added, speech, capsys):

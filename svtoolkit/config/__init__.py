@@ -31,6 +31,7 @@ from svtoolkit.config.data import (
     ValidateConfig,
 )
 from svtoolkit.config.deploy import ExportConfig
+from svtoolkit.config.fusion import FuseConfig, QualityConfig
 from svtoolkit.config.loggers import MLflowConfig, WandbConfig
 from svtoolkit.config.losses import LossConfig, SphereFace2Config, SubcenterLossConfig, TopKLossConfig
 from svtoolkit.config.memory import (

@@ -15,6 +15,7 @@ from svtoolkit.config.data import (
     ValidateConfig,
 )
 from svtoolkit.config.deploy import ExportConfig
+from svtoolkit.config.fusion import FuseConfig, QualityConfig
 from svtoolkit.config.losses import LossConfig
 from svtoolkit.config.memory import MemoryStrategyConfig
 from svtoolkit.config.networks import ModelConfig, ResNetConfig
@@ -280,6 +281,18 @@ COMMANDS: dict[str, Command] = {
     ),
     "search": Command(
         SearchConfig, "the nearest of millions of embeddings", (), "embeddings=a.scp among=b.scp n=10 out=nearest"
+    ),
+    "quality": Command(
+        QualityConfig,
+        "durations, lengths of embeddings: how far the scores of a recording can be relied on",
+        (),
+        "data=data/eval embeddings=eval.scp cohort=train.scp out=exp/r34/quality",
+    ),
+    "fuse": Command(
+        FuseConfig,
+        "scores of several systems, and quality measures, as one calibrated score",
+        (),
+        "scores=[a,b] trials=data/eval/trials train_scores=[c,d] train_trials=data/heldout/trials out=exp/fused",
     ),
     "evaluate": Command(EvaluateConfig, "EER, minDCF, Cllr and intervals of a score file", (), "scores=s trials=t"),
     "compare": Command(

@@ -49,31 +49,56 @@ def fit_calibration(scores: np.ndarray, target: np.ndarray) -> Calibration:
     centre, spread = scores.mean(), scores.std()
     if spread == 0:
         raise UserError(f"all {len(scores)} scores are {scores[0]:g}; expected different ones; look at the model")
+    [weight], offset = fit_logistic(((scores - centre) / spread)[:, None], target)
+    scale = weight / spread
+    return Calibration(float(scale), float(offset - scale * centre))
+
+
+def fit_logistic(
+    features: np.ndarray, target: np.ndarray, *, p_target: float = 0.5, l2: float = 0.0
+) -> tuple[np.ndarray, float]:
+    """The affine map of features to a log-likelihood ratio whose prior-weighted cross-entropy is least.
+
+    It is the mean of log(1 + exp(-llr - prior)) over targets times ``p_target``, and of log(1 + exp(llr + prior)) over
+    non-targets times the rest, with prior = log(p_target / (1 - p_target)): at one half, Cllr (Brümmer, section 6).
+    The classes are Platt's, as in :func:`fit_calibration`.
+
+    Args:
+        features: of about unit scale, shape (trials, features).
+        target: true for target trials, of which there are some, as of the others; shape (trials,).
+        p_target: share of target trials that the map is best for, between 0 and 1.
+        l2: half of it times the squared weights is added to the cost.
+
+    Returns:
+        weights, shape (features,), and the offset.
+    """
     targets = int(target.sum())
-    weight = np.where(target, 0.5 / targets, 0.5 / (len(scores) - targets))
-    wanted = np.where(target, (targets + 1) / (targets + 2), 1 / (len(scores) - targets + 2))
-    columns = (scores - centre) / spread, weight, wanted
-    parameters = np.zeros(2)
-    if len(scores) > EVERY**3:  # begin with a part of each class: most of the steps are taken there
+    weight = np.where(target, p_target / targets, (1 - p_target) / (len(target) - targets))
+    wanted = np.where(target, (targets + 1) / (targets + 2), 1 / (len(target) - targets + 2))
+    prior = np.log(p_target / (1 - p_target))
+    parameters = np.zeros(features.shape[1] + 1)
+    if len(target) > EVERY**3:  # begin with a part of each class: most of the steps are taken there
         part = np.concatenate([np.flatnonzero(target)[::EVERY], np.flatnonzero(~target)[::EVERY]])
-        parameters = _descend(parameters, *(column[part] for column in columns))
-    parameters = _descend(parameters, *columns)
-    scale = parameters[0] / spread
-    return Calibration(float(scale), float(parameters[1] - scale * centre))
+        parameters = _descend(parameters, features[part], weight[part], wanted[part], prior, l2)
+    parameters = _descend(parameters, features, weight, wanted, prior, l2)
+    return parameters[:-1], float(parameters[-1])
 
 
-def _descend(parameters: np.ndarray, places: np.ndarray, weight: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Newton's steps to the scale and offset, (2,), of the logistic curve that is nearest to what is wanted."""
+def _descend(
+    parameters: np.ndarray, features: np.ndarray, weight: np.ndarray, wanted: np.ndarray, prior: float, l2: float
+) -> np.ndarray:
+    """Newton's steps to the weights and offset, (features + 1,), of the logistic curve nearest to what is wanted."""
+    shrink = np.append(np.full(features.shape[1], l2), 0.0)
     for _ in range(STEPS):
         with np.errstate(over="ignore"):  # of an infinite number the reciprocal is right
-            share = 1 / (1 + np.exp(-(parameters[0] * places + parameters[1])))
+            share = 1 / (1 + np.exp(-(features @ parameters[:-1] + (parameters[-1] + prior))))
         slopes = weight * (share - wanted)
-        gradient = np.array([slopes @ places, slopes.sum()])
+        gradient = np.append(slopes @ features, slopes.sum()) + shrink * parameters
         curves = weight * (share * (1 - share))
-        weighted = curves * places
-        mixed = curves @ places
-        hessian = np.array([[weighted @ places, mixed], [mixed, curves.sum()]])
-        step = np.linalg.solve(hessian + 1e-9 * np.eye(2), gradient)
+        weighted = curves[:, None] * features
+        mixed = weighted.sum(axis=0)[:, None]
+        hessian = np.block([[weighted.T @ features, mixed], [mixed.T, curves.sum()]]) + np.diag(shrink)
+        step = np.linalg.solve(hessian + 1e-9 * np.eye(len(parameters)), gradient)
         step *= min(1.0, 2.0 / np.abs(step).max()) if step.any() else 1.0
         parameters = parameters - step
         if np.abs(step).max() < 1e-10:
