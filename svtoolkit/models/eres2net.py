@@ -286,8 +286,8 @@ def build_res2net(
     return ChainNetwork(_stem(width), stages, StatisticsPooling(pooling_eps), embedding)
 
 
-def _stem(width: int) -> nn.Sequential:
-    return nn.Sequential(conv3x3(1, width), nn.BatchNorm2d(width), nn.ReLU())
+def _stem(width: int) -> Chain:
+    return Chain(conv3x3(1, width), nn.BatchNorm2d(width), nn.ReLU())
 
 
 def _stage(

@@ -88,7 +88,8 @@ class BlockCosts:
         if self.host is not None and not is_view:
             options += [_in_host_memory(option, form.bytes, self.host) for option in options if _may_travel(option)]
         gradients = sum(each.numel() * each.element_size() for each in block.parameters() if each.requires_grad)
-        return Block(tuple(options), 0 if is_view else result.bytes, seconds, forward, gradients, result.bytes)
+        size, copying = result.bytes, _copying(result, self.rates)
+        return Block(tuple(options), 0 if is_view else size, seconds, forward, gradients, size, copying)
 
 
 def _treatments(block: nn.Module, *, stashes: bool) -> Iterator[Treatment]:
@@ -107,6 +108,11 @@ def _treatments(block: nn.Module, *, stashes: bool) -> Iterator[Treatment]:
     if stashes:
         for way in stored:
             yield Treatment(way, recomputed=True, stash=EightBits())
+
+
+def _copying(result: Form, rates: Rates) -> float:
+    """Seconds to copy a gradient."""
+    return 2 * result.bytes / rates.bytes
 
 
 def _may_travel(option: Option) -> bool:
@@ -200,7 +206,9 @@ class _Probe:
     def option(self, treatment: Treatment, result: Form) -> Option:
         """Of the block under a treatment."""
         evaluation, gradient, found = self._step(treatment, result)
-        copy = result.bytes if treatment.recomputed else 0  # autograd holds a gradient while a copy of it is used
+        copy = 0
+        if treatment.recomputed:  # autograd holds a gradient while a copy of it is used, once for a step
+            copy, gradient = result.bytes, gradient - _copying(result, self.costs.rates)
         is_skipped = treatment.recomputed and not found.holds_result
         return Option(
             treatment.way,

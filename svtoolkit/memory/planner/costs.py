@@ -78,6 +78,7 @@ class Block:
         forward: highest bytes of it beyond the input, with its result.
         weight_gradients: bytes.
         gradient: bytes of that of its result; None: as many as of the result.
+        copying: seconds to copy the gradient of its result, with which a step of recomputation begins that ends here.
     """
 
     options: tuple[Option, ...]
@@ -86,6 +87,7 @@ class Block:
     forward: int
     weight_gradients: int = 0
     gradient: int | None = None
+    copying: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -242,6 +244,8 @@ class _Walk:
                 inside = _Walk(self.run, evaluated, backward + kept - self.run.weight_gradients[end])
                 seconds += max(inside.record(part.parts, is_top=False)[0], travel)
                 self.peak = max(self.peak, inside.peak)
+            if gradient and end == step_end:
+                seconds += self.run.blocks[end - 1].copying
             is_held = option is not None and option.holds_result
             is_of_network = end == last and is_top and self.run.result_is_held
             kept += self.run.sizes[end] if is_held and not is_of_network else 0

@@ -38,6 +38,7 @@ class RunTable:
         self.stored = [[option for option in options if not option.recomputed] for options in listed]
         self.recomputed = [[option for option in options if option.recomputed] for options in listed]
         self.travel = [max(option.travel for option in options) for options in listed]
+        self.copying = [0.0, *(block.copying for block in run.blocks)]
         self.seconds = np.cumsum([0.0, *(block.seconds for block in run.blocks)])
         self.evaluated = [[0] * (self.count + 1) for _ in range(self.count)]
         for begin in range(self.count):
@@ -192,7 +193,7 @@ class RunTable:
         for begin in reversed(range(self.count)):
             following_free = (self.top_stored if self.run.joins else self.top)[begin + 1].times[0]
             rests[begin + 1] = np.full((begin + 2, self.slots + 1), np.inf)
-            rests[begin + 1][begin + 1] = following_free
+            rests[begin + 1][begin + 1] = following_free + self.copying[begin + 1]
             self.top_stored[begin] = stored = self._stored_at_top(begin)
             self.groups[begin] = groups = self._groups(begin, rests)
             if begin and self.run.joins and self.travel[begin - 1]:
@@ -266,4 +267,4 @@ class RunTable:
         """What follows a part of a group that ends there, whose result is held."""
         if begin < end:
             return self.groups[begin].times[1][end - begin - 1]
-        return (self.top_stored if self.run.joins else self.top)[begin].times[1]
+        return (self.top_stored if self.run.joins else self.top)[begin].times[1] + self.copying[end]

@@ -57,7 +57,8 @@ def blocks(draw):
     if draw(st.booleans()):
         ways.append(draw(options(result, recomputed=True, stash=HOST, extra=3, travels=True)))
     size = draw(st.sampled_from((result, result, 0)))
-    return Block(tuple(ways), size, draw(st.integers(1, 4)), draw(st.integers(1, 9)), draw(SMALL), result)
+    seconds, forward = draw(st.integers(1, 4)), draw(st.integers(1, 9))
+    return Block(tuple(ways), size, seconds, forward, draw(SMALL), result, copying=draw(st.integers(0, 3)))
 
 
 @st.composite
@@ -156,6 +157,7 @@ class Player:
                 ends = step_end(place)
                 if at_top and not stored[place]:
                     self.there["step", level] = run.upstream[ends]
+                    self.seconds += run.blocks[end - 1].copying if end == ends else 0
                 if at_top and place == 0:
                     self.there["made again"] = run.input if run.input_is_made_again else 0
                 travel = 0.0

@@ -23,6 +23,7 @@ from svtoolkit.memory.planner.surroundings import Crops, measure_network
 from svtoolkit.memory.strategies.planned import put_under
 from svtoolkit.models.blocks import BasicBlock, DFBottleneck
 from svtoolkit.reversible import Chain, EightBits, Sharing
+from svtoolkit.reversible.chunks import two_for_all
 from svtoolkit.reversible.plans import Part, Plan, Segment
 
 CROPS = Crops(16, 32, 16)
@@ -160,3 +161,15 @@ def test_the_predicted_peak_is_that_of_the_ledger(structure):
     assert min(found) > -0.0005
     assert min(found) < most
     assert max(found) < 0.1 + most
+
+
+@pytest.mark.parametrize("structure", ["one run", "runs apart"])
+def test_the_predicted_time_is_that_of_the_clock(structure):
+    """But for sums of gradients of weights."""
+    costs, names = measure_network(network_of(structure), CROPS, BLOCKS)
+    for plans in (stored_plans(costs).plans, *plans_tried(costs)):
+        with QuickFakeTensorMode(), Clock(CONSUMER_GPU) as clock, two_for_all(clock):
+            network = network_of(structure).train()
+            put_under(network, names, plans)
+            network(torch.empty(CROPS.batch, CROPS.frames, CROPS.num_bins)).sum().backward()
+        assert outlay_of(costs, plans).seconds / clock.seconds == pytest.approx(1, abs=0.001)
