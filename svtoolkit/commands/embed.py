@@ -50,6 +50,7 @@ def run(config: EmbedConfig, command_line: str) -> int:
         names = [utterances[row].utterance_id for row in rows]
         scp = write_embeddings(config.out, names, parts.vectors())
         facts = {
+            "model_sha256": made_of["weights"],
             "utterances": len(names),
             "failures": failures,
             "audio_seconds": round(parts.audio_seconds, 3),

@@ -64,10 +64,10 @@ def run(config: EvaluateConfig, command_line: str) -> int:
 
 def _require_plain_cosines(scores: str, settings: dict[str, Any]) -> None:
     """`svt verify` compares plain cosines, so that only their threshold makes sense in the model."""
-    if settings.get("normalisation") != "none" or settings.get("subtract_mean"):
+    if settings.get("normalisation") != "none" or settings.get("subtract_mean") or settings.get("backend"):
         raise UserError(
             f"{scores}: store_threshold needs plain cosine scores, with the settings beside them, as "
-            "`svt score normalisation=none` writes them (no mean subtracted); evaluate such a file"
+            "`svt score normalisation=none` writes them (no mean subtracted, no back end); evaluate such a file"
         )
 
 

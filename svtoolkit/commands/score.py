@@ -1,4 +1,4 @@
-"""svt score: cosines of a trial list, and their Z-, T-, S- or AS-Norm."""
+"""svt score: cosines of a trial list or ratios of PLDA, and their Z-, T-, S- or AS-Norm."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from svtoolkit.data.trials import Trials, hash_trials, read_trials
 from svtoolkit.data.utt2spk import read_utt2spk
 from svtoolkit.errors import UserError
 from svtoolkit.runs.provenance import write_record
+from svtoolkit.scoring.backends.backend import Backend
+from svtoolkit.scoring.backends.backend_file import read_backend
+from svtoolkit.scoring.backends.embedding_model import read_applied
 from svtoolkit.scoring.cosine import EmbeddingTable, cosine_scores, embedded_part, mean_embedding, speaker_means
-from svtoolkit.scoring.embedding_file import read_embeddings
 from svtoolkit.scoring.enrolment import MEANS, EnrolledTrials, enrol_models, read_enrolments
 from svtoolkit.scoring.normalisation import DEFAULT_TOP_N, METHODS, check_disjoint, normalise_scores
 from svtoolkit.scoring.score_file import FORMATS, write_scores
@@ -29,8 +31,9 @@ def run(config: ScoreConfig, command_line: str) -> int:
     """Score and write `enrol test score`; how the scores were made goes to <out>.yaml."""
     _check(config)
     listed = read_trials(config.trials)
-    table = read_embeddings(config.embeddings)
-    cohort, mean = _read_cohort(config)
+    backend = None if config.backend is None else read_backend(config.backend)
+    table = read_applied(config.embeddings, backend, config.backend)
+    cohort, mean = _read_cohort(config, backend)
     enrolled = _enrol(config, table, listed)
     trials, table = enrolled.trials, enrolled.table
     top_n = _choose_top_n(config, cohort)
@@ -40,9 +43,11 @@ def run(config: ScoreConfig, command_line: str) -> int:
         "missing": len(listed) - len(enrolled.listed),
         "cohort_speakers": None if cohort is None else len(cohort),
         "top_n": top_n,
+        "backend_kind": None if backend is None else backend.kind,
     }
     settings = asdict(config) | facts
-    scores = cosine_scores(table, trials, mean=mean)
+    comparison = None if backend is None else backend.comparison
+    scores = comparison.scores(table, trials) if comparison else cosine_scores(table, trials, mean=mean)
     plain = settings | {"out": config.cosine_out, "normalisation": "none", "top_n": None}
 
     def write(found: np.ndarray, facts: dict[str, Any]) -> None:
@@ -53,16 +58,20 @@ def run(config: ScoreConfig, command_line: str) -> int:
         cosines = beside.submit(write, scores, plain) if config.cosine_out is not None else None
         if cohort is not None and config.normalisation != "none":
             method = config.normalisation
-            with show_progress(method, len(trials.utterances), "utt") as progress:
+            twice = comparison is not None  # sides differ
+            total = sum(len(np.unique(side)) for side in trials.numbered) if twice else len(trials.utterances)
+            with show_progress(method, total, "utt") as progress:
                 scores = normalise_scores(
-                    scores, trials, table, cohort, method=method, top_n=top_n, mean=mean, progress=progress.update
-                )
+                    scores, trials, table, cohort,
+                    method=method, top_n=top_n, mean=mean, comparison=comparison, progress=progress.update,
+                )  # fmt: skip
         if cosines is not None:
             cosines.result()
     write(scores, settings)
+    how = config.normalisation if backend is None else f"{backend.kind}, {config.normalisation}"
     log.info(
         "%d trials scored (%s), %d left out -> %s",
-        facts["scored"], config.normalisation, facts["missing"], config.out,
+        facts["scored"], how, facts["missing"], config.out,
     )  # fmt: skip
     of_speakers = [] if config.utt2spk is None else ["--utt2spk", config.utt2spk]
     allowing = ["allow_missing=true"] if facts["missing"] else []
@@ -82,6 +91,11 @@ def _check(config: ScoreConfig) -> None:
         raise UserError(
             f"cosine_out={config.cosine_out} is for the cosines beside normalised scores, found "
             f"normalisation={config.normalisation} out={config.out}; leave it out, or give a file of its own"
+        )
+    if config.backend is not None and config.subtract_mean:
+        raise UserError(
+            f"subtract_mean=true does not go with backend={config.backend}, which subtracts the mean of its training "
+            "speakers; leave it out"
         )
     if config.enrolment_mean not in MEANS:
         raise UserError(f"enrolment_mean is {config.enrolment_mean!r}, expected {' or '.join(MEANS)}")
@@ -107,7 +121,7 @@ def _choose_top_n(config: ScoreConfig, cohort: EmbeddingTable | None) -> int | N
     return min(DEFAULT_TOP_N, len(cohort))
 
 
-def _read_cohort(config: ScoreConfig) -> tuple[EmbeddingTable | None, np.ndarray | None]:
+def _read_cohort(config: ScoreConfig, backend: Backend | None) -> tuple[EmbeddingTable | None, np.ndarray | None]:
     """Members of the cohort, by default its speakers' means, and with subtract_mean the mean of all its rows."""
     if config.cohort is None:
         if config.normalisation != "none" or config.subtract_mean:
@@ -116,7 +130,7 @@ def _read_cohort(config: ScoreConfig) -> tuple[EmbeddingTable | None, np.ndarray
                 "give cohort=embeddings.scp and cohort_utt2spk=utt2spk of speakers outside the evaluation"
             )
         return None, None
-    utterances = read_embeddings(config.cohort)
+    utterances = read_applied(config.cohort, backend, config.backend)
     utt2spk = None if config.cohort_utt2spk is None else read_utt2spk(config.cohort_utt2spk)
     if config.utt2spk is not None:
         names = utterances.utterances if utt2spk is None else utt2spk.values()

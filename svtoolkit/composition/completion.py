@@ -18,6 +18,7 @@ FIXED = {
     ("prepare", "part"): ["all", "dev", "test"],
     ("train", "resume"): ["auto", "never"],
     ("crossval", "resume"): ["auto", "never"],
+    ("backend", "kind"): ["lda", "wccn", "plda"],
     ("score", "normalisation"): ["none", "s-norm", "as-norm"],
     ("completion", "shell"): list(SHELLS),
 }

@@ -6,6 +6,7 @@ Python is what `svt` would compose. This package imports neither torch nor Hydra
 
 from __future__ import annotations
 
+from svtoolkit.config.backends import BackendConfig, LDAConfig, PLDAConfig, WhiteningConfig
 from svtoolkit.config.commands import (
     COMMANDS,
     AverageConfig,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from svtoolkit.config.backends import BackendConfig
 from svtoolkit.config.compressed_model import CompressModelConfig
 from svtoolkit.config.data import (
     ArchivesConfig,
@@ -273,9 +274,15 @@ COMMANDS: dict[str, Command] = {
     "embed": Command(
         EmbedConfig, "extract embeddings of whole utterances", (), "model=exp/r34/model data=data/eval out=exp/r34/eval"
     ),
+    "backend": Command(
+        BackendConfig,
+        "train LDA, WCCN or PLDA on the embeddings of training speakers",
+        (),
+        "kind=plda embeddings=train.scp utt2spk=data/train/utt2spk out=plda.safetensors",
+    ),
     "score": Command(
         ScoreConfig,
-        "score trials: cosine, Z-, T-, S- and AS-Norm",
+        "score trials: cosine or a trained back end, Z-, T-, S- and AS-Norm",
         (),
         "trials=t embeddings=e.scp out=s normalisation=as-norm",
     ),

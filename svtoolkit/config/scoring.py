@@ -61,8 +61,13 @@ class ScoreConfig:
     embeddings: str = setting(REQUIRED, "scp of svt embed")
     out: str = setting(REQUIRED, "score file; its settings go to <out>.yaml")
     format: str = setting("kaldi", "kaldi (`enrol test score`) or wespeaker (`enrol test score target|nontarget`)")
-    normalisation: str = setting("none", "none (cosine), z-norm, t-norm, s-norm or as-norm")
-    cosine_out: str | None = setting(None, "score file of the cosines before normalisation, from the same pass")
+    backend: str | None = setting(
+        None, "file of svt backend: embeddings and cohort go through it first; null: cosines of them as they are"
+    )
+    normalisation: str = setting("none", "none (cosine, or the ratio of PLDA), z-norm, t-norm, s-norm or as-norm")
+    cosine_out: str | None = setting(
+        None, "score file of the cosines, or ratios of PLDA, before normalisation, from the same pass"
+    )
     cohort: str | None = setting(None, "scp of the cohort's embeddings (usually the training set's)")
     cohort_utt2spk: str | None = setting(
         None, "speakers of the cohort: one mean vector each; null: every row of the cohort is a member as it is"
@@ -72,7 +77,7 @@ class ScoreConfig:
         None,
         "as-norm: closest cohort members taken, an error if the cohort has fewer; null: 300, or all of a smaller one",
     )
-    subtract_mean: bool = setting(False, "subtract the mean embedding of the cohort first")
+    subtract_mean: bool = setting(False, "subtract the mean embedding of the cohort first; a back end has its own mean")
     enrolments: str | None = setting(
         None, "enrolment map, `model utterance ...` a line: trials name models in place of enrolment utterances"
     )

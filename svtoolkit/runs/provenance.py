@@ -79,7 +79,9 @@ def commands_behind(
         artefacts that no record tells about; data directories may come from elsewhere and are not named.
     """
     scores = _records(f"{result['scores_file']}.yaml" for result in results)
+    backends = _records(f"{path}.yaml" for record in scores.values() if (path := _text(record, "backend")))
     scp_files = [_text(record, key) for record in scores.values() for key in ("embeddings", "cohort")]
+    scp_files += [_text(record, "embeddings") for record in backends.values()]
     embeddings = _records(Path(scp).with_suffix(".yaml") for scp in scp_files if Path(scp).name)
     models = [model, *(_text(record, "model") for record in embeddings.values())]
     descriptions = _records(locate(str(folder)) / "model.yaml" for folder in dict.fromkeys(models) if folder)
@@ -90,7 +92,7 @@ def commands_behind(
         folders.insert(0, _text(_mapping(read_record(Path(exp_dir) / "config.yaml"), "data"), "train"))
         training = _run_commands(Path(exp_dir) / RUN_RECORD)
     commands = [command for folder in folders if folder for command in _data_commands(Path(folder), set())] + training
-    for records in (of_models, embeddings, scores):
+    for records in (of_models, embeddings, backends, scores):
         commands += [_text(record, "command") for record in records.values()]
         for path in (path for path, record in records.items() if not _text(record, "command")):
             log.warning("%s: tells no command, so that the report lacks how this was made", path)

@@ -31,9 +31,11 @@ class EmbeddingTable:
         utterances: ids in the order of the rows.
         matrix: float32 or float64, shape (utterances, dimension).
         index: id -> row.
+        recordings: how many recordings each row is the mean of, int, shape (utterances,); None: one, or it does not
+            matter.
     """
 
-    def __init__(self, utterances: Sequence[str], matrix: np.ndarray) -> None:
+    def __init__(self, utterances: Sequence[str], matrix: np.ndarray, recordings: np.ndarray | None = None) -> None:
         """Check and keep; nothing is copied.
 
         Raises:
@@ -51,6 +53,7 @@ class EmbeddingTable:
             )
         self.utterances = list(utterances)
         self.matrix = matrix
+        self.recordings = recordings
         self.index = {utterance: row for row, utterance in enumerate(self.utterances)}
         if len(self.index) != len(self.utterances):
             twice = (utt for row, utt in enumerate(self.utterances) if self.index[utt] != row)
@@ -155,12 +158,13 @@ def cosine_scores(table: EmbeddingTable, trials: Trials, *, mean: np.ndarray | N
         np.clip(products / (norms[e] * norms[t]), -1.0, 1.0, out=scores[block])
 
     step = max(1, BLOCK_VALUES // table.dimension)
-    _on_all_cores(measure, [used[start : start + step] for start in range(0, len(used), step)])
-    _on_all_cores(fill, [slice(start, start + step) for start in range(0, len(trials), step)])
+    on_all_cores(measure, [used[start : start + step] for start in range(0, len(used), step)])
+    on_all_cores(fill, [slice(start, start + step) for start in range(0, len(trials), step)])
     return scores
 
 
-def _on_all_cores(function: Callable[[Block], object], blocks: Sequence[Block]) -> None:
+def on_all_cores(function: Callable[[Block], object], blocks: Sequence[Block]) -> None:
+    """Call a function with each block, a block a core at a time."""
     deque(map_in_order(function, blocks, max(1, min(count_cores(), len(blocks)))), maxlen=0)
 
 

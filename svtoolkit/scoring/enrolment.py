@@ -109,8 +109,9 @@ def enrol_models(
         names = {model: f"{model} (model)" for model, utterances in present.items() if utterances}  # as no utterance
         means = [table.matrix[table.lookup(present[model])].mean(axis=0, dtype=np.float64) for model in names]
         matrix = np.concatenate([table.matrix, np.array(means, dtype=table.matrix.dtype)])
+        recordings = np.array([1] * len(table) + [len(present[model]) for model in names])
         return EnrolledTrials(
-            EmbeddingTable([*table.utterances, *names.values()], matrix),
+            EmbeddingTable([*table.utterances, *names.values()], matrix, recordings),
             Trials([names[model] for model in listed.enrol], listed.test, listed.target),
             listed,
             np.ones(len(listed), dtype=np.int64),

@@ -21,13 +21,14 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from svtoolkit.data.trials import Trials
 from svtoolkit.errors import UserError
+from svtoolkit.scoring.comparison import Comparison
 from svtoolkit.scoring.cosine import EmbeddingTable, first_of, row_norms, unit_vectors, used_rows
 from svtoolkit.system.processes import count_cores
 from svtoolkit.system.threads import map_in_order
@@ -40,10 +41,14 @@ BLOCK_VALUES = 1 << 21
 product takes a tenth more, as the cohort is read for fewer rows at a time."""
 
 NARROW_STD = 0.005
-"""Below this the rounding of float32 (1e-7 of a cosine) may move a score by 1e-5, and cosines are float64 instead."""
+"""Below this the rounding of float32 (1e-7 of a cosine) may move a score by 1e-5, and cosines are float64 instead; of
+scores that are no cosines, times the lengths of the vectors whose products they are."""
 
 SMALLEST_STD = 1e-6
 """Below this the cohort's cosines differ by rounding only, and dividing by their spread would score noise."""
+
+Vectors: TypeAlias = Callable[[EmbeddingTable, np.ndarray], np.ndarray]
+"""Table and rows -> float64, (rows, n)."""
 
 
 class CohortStatistics(NamedTuple):
@@ -74,6 +79,7 @@ def cohort_statistics(
     *,
     top_n: int | None = None,
     mean: np.ndarray | None = None,
+    sides: tuple[Vectors, Vectors] | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> CohortStatistics:
     """How utterances score against the cohort; cosines are taken in float32 where that moves no score by 1e-5.
@@ -84,6 +90,8 @@ def cohort_statistics(
         cohort: one embedding per cohort member (speaker or utterance).
         top_n: take the ``top_n`` highest cosines of each utterance only; None = all.
         mean: vector subtracted from the embeddings of both tables first, shape (dimension,).
+        sides: what is made of rows of ``table`` and of rows of ``cohort``, so that their products are the scores;
+            None: their cosines.
         progress: called with the number of utterances finished since its last call.
 
     Raises:
@@ -103,11 +111,16 @@ def cohort_statistics(
             f"top_n is {taken}, but the cohort has {len(cohort)} members; expected 2 to {len(cohort)}: "
             "lower top_n or take a larger cohort"
         )
-    means, stds = np.empty(len(rows)), np.empty(len(rows))
-    members = unit_vectors(cohort, np.arange(len(cohort)), mean)
+    means, stds, sizes = np.empty(len(rows)), np.empty(len(rows)), np.ones(len(rows))
+    of_rows, of_members = sides or (partial(unit_vectors, mean=mean),) * 2
+    members = of_members(cohort, np.arange(len(cohort)))
+    largest = 1.0 if sides is None else float(row_norms(members).max())
 
     def fill(chosen: np.ndarray, members: np.ndarray) -> int:
-        cosines = unit_vectors(table, rows[chosen], mean).astype(members.dtype) @ members
+        vectors = of_rows(table, rows[chosen])
+        if sides is not None:
+            sizes[chosen] = largest * row_norms(vectors)
+        cosines = vectors.astype(members.dtype) @ members
         if taken < len(cohort):
             cosines.partition(len(cohort) - taken, axis=1)
             cosines = cosines[:, len(cohort) - taken :]
@@ -126,10 +139,10 @@ def cohort_statistics(
         for finished in fill_all(np.arange(len(rows)), members.astype(np.float32)):
             if progress is not None:
                 progress(finished)
-        narrow = np.flatnonzero(stds < NARROW_STD)
+        narrow = np.flatnonzero(stds < NARROW_STD * sizes)
         if len(narrow):
             deque(fill_all(narrow, members), maxlen=0)
-    flat = np.flatnonzero(stds < SMALLEST_STD)
+    flat = np.flatnonzero(stds < SMALLEST_STD * sizes)
     if len(flat):
         raise UserError(
             f"{len(flat)} utterances (the first is {table.utterances[rows[flat[0]]]!r}) score the same against all "
@@ -148,6 +161,7 @@ def normalise_scores(
     method: str = "as-norm",
     top_n: int | None = None,
     mean: np.ndarray | None = None,
+    comparison: Comparison | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> np.ndarray:
     """Normalise the cosine scores of trials against a cohort; the formula is at the head of this module.
@@ -161,6 +175,7 @@ def normalise_scores(
         method: ``as-norm`` (the ``top_n`` highest cosines of each utterance) or ``s-norm`` (the whole cohort).
         top_n: for ``as-norm``, 300 if None; ``s-norm`` takes none.
         mean: vector subtracted from all embeddings first, those of the cohort too; None = nothing.
+        comparison: what made the scores, where they are no cosines; a member of the cohort counts as one recording.
         progress: called with the number of utterances compared with the cohort since its last call.
 
     Returns:
@@ -190,8 +205,16 @@ def normalise_scores(
             "take the cohort from training speakers"
         )
     enrol, test = table.all_rows_of(trials)
-    chosen = {"z-norm": (enrol,), "t-norm": (test,)}.get(method, (enrol, test))
-    rows, places = used_rows(len(table), *chosen)
-    statistics = cohort_statistics(table, rows, cohort, top_n=top_n, mean=mean, progress=progress)
-    terms = [(scores - statistics.mean[place]) / statistics.std[place] for place in places]
+    compared: list[tuple[tuple[np.ndarray, ...], tuple[Vectors, Vectors] | None]]
+    if comparison is None:  # utterances of both sides are compared with the cohort once
+        compared = [({"z-norm": (enrol,), "t-norm": (test,)}.get(method, (enrol, test)), None)]
+    else:
+        of_enrol = ((enrol,), (comparison.enrolled, comparison.tested))
+        of_test = ((test,), (comparison.tested, comparison.enrolled))
+        compared = {"z-norm": [of_enrol], "t-norm": [of_test]}.get(method, [of_enrol, of_test])
+    terms = []
+    for columns, sides in compared:
+        rows, places = used_rows(len(table), *columns)
+        statistics = cohort_statistics(table, rows, cohort, top_n=top_n, mean=mean, sides=sides, progress=progress)
+        terms += [(scores - statistics.mean[place]) / statistics.std[place] for place in places]
     return np.asarray(sum(terms) / len(terms))

@@ -51,5 +51,7 @@ def kind_of_scores(scores: str, settings: dict[str, Any]) -> str:
     if "normalisation" not in settings:
         return Path(scores).name
     if settings["normalisation"] != "none":
-        return str(settings["normalisation"])
-    return "cosine, mean subtracted" if settings.get("subtract_mean") else "cosine"
+        parts = (settings.get("backend_kind"), settings["normalisation"])
+        return ", ".join(str(part) for part in parts if part)
+    plain = settings.get("backend_kind") or "cosine"
+    return f"{plain}, mean subtracted" if settings.get("subtract_mean") else str(plain)

@@ -64,6 +64,7 @@ def test_the_settings_stand_beside_the_scores(tmp_path, words, cohort, eval_data
         "out": str(tmp_path / "scores"),
         "format": "kaldi",
         "cosine_out": None,
+        "backend": None,
         "enrolments": None,
         "enrolment_mean": "embeddings",
         "normalisation": "as-norm",
@@ -77,6 +78,7 @@ def test_the_settings_stand_beside_the_scores(tmp_path, words, cohort, eval_data
         "scored": 48,
         "missing": 0,
         "cohort_speakers": 6,
+        "backend_kind": None,
     }
 
 

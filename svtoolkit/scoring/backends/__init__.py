@@ -1,0 +1,1 @@
+"""Back ends trained on embeddings: LDA, WCCN and PLDA."""
