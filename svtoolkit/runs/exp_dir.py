@@ -52,6 +52,9 @@ ARITHMETIC = {"memory.exact", "memory.exact_bits"}
 NEW_GROUPS = ("compress", "distillation")
 """Groups that runs of older versions do not say."""
 
+NEW_KEYS = ("data.warps",)
+"""Keys of older groups that they do not say."""
+
 FREE_PREFIX = "trainer.logger_settings"
 """So may all that begin with it."""
 
@@ -198,6 +201,7 @@ def check_same_config(saved: Path, content: dict[str, Any], *, further: Collecti
     begun = asdict(TrainConfig())
     before = {group: begun[group] for group in NEW_GROUPS} | before  # what a run had before there was a choice
     before, now = (flatten(without_credentials(each)) for each in (before, content))
+    before = {key: flatten(begun)[key] for key in NEW_KEYS} | before
     changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
     free = {
         *FREE_KEYS,
