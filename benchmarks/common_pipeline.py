@@ -61,7 +61,7 @@ class CommonPipeline:
 
     def _load_one(self, epoch: int, entry: int) -> np.ndarray:
         rng = np.random.default_rng([epoch, entry])
-        row, speed, _ = self.training_set.entry(entry)
+        row, speed, _, _ = self.training_set.entry(entry)
         samples, rate = soundfile.read(str(self.training_set.utterances[row].path), dtype="float32")
         if speed != 1.0:
             samples = convert_rate(samples, rate * speed, rate)

@@ -57,7 +57,7 @@ def compose(network: str, experiment: str, *overrides: str) -> TrainConfig:
 def forecast(config: TrainConfig) -> RunForecast:
     """Of a run on the corpus, on one GPU."""
     batch_size = wanted_batch_size(config.trainer)
-    steps = UTTERANCES * len(config.data.speeds) // batch_size * config.trainer.epochs
+    steps = UTTERANCES * len(config.data.speeds) * len(config.data.warps) // batch_size * config.trainer.epochs
     return forecast_run(config, steps, batch_size, CLASSES)
 
 

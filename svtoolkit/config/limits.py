@@ -50,6 +50,7 @@ LIMITS: dict[str, Limit] = {
     "utterances_per_speaker": Limit(100_000),
     "data.crop_frames": Limit(30_000),
     "data.speeds": Limit(10, 0.1),
+    "data.warps": Limit(2, 0.5),
     "data.num_workers": _PROCESSES,
     "data.cache_gib": Limit(1e9),
     "features.sample_rate": _SAMPLE_RATE,

@@ -39,6 +39,11 @@ class TrainDataConfig:
         "the waveform",
     )
     speeds: list[float] = setting([1.0, 0.9, 1.1], "speed factors; every factor makes new classes of all speakers")
+    warps: list[float] = setting(
+        [1.0],
+        "vocal tract warps (VTLP), such as [1.0, 0.9, 1.1]: every factor divides the frequencies of the filters and "
+        "makes new classes of all speakers at all speeds; Kaldi's filter bank alone",
+    )
     min_seconds: float = setting(0.5, "shorter utterances are left out, and counted in the log")
     num_workers: int | None = setting(
         None,
@@ -148,7 +153,9 @@ class ValidationConfig:
 class TrainerConfig:
     """The training loop."""
 
-    epochs: int = setting(50, "every (utterance, speed) once, in whole batches (50 at three speeds: WeSpeaker's 150)")
+    epochs: int = setting(
+        50, "every (utterance, speed, warp) once, in whole batches (50 at three speeds: WeSpeaker's 150)"
+    )
     batch_size: int | None = setting(
         None,
         "EFFECTIVE batch: crops that one optimizer step sees; null: max_batch_size, or what makes two steps where an "
@@ -204,7 +211,7 @@ class TrainConfig:
         "with init_from: features of a release that does not say them, such as fbank80 or kaldi_3d; null: what it says",
     )
     init_head: str = setting(
-        "new", "with init_from: new; keep: the head of that run; original_speakers: its classes of speed 1"
+        "new", "with init_from: new; keep: the head of that run; original_speakers: its classes of speed and warp 1"
     )
     data: TrainDataConfig = setting(TrainDataConfig, "training speech and crops")
     features: FeaturesConfig = setting(FeaturesConfig, "the filter bank")

@@ -28,8 +28,8 @@ def choose_batch_size(trainer: TrainerConfig, entries: int, processes: int = 1) 
         return wanted
     fitting = min(wanted, fitting_batch_size(entries, processes, trainer.micro_batch or 1))
     log.info(
-        "trainer.batch_size is %d instead of %d: %d crops an epoch (utterances x data.speeds) make %d steps of it; "
-        "optim.lr stays as it is; trainer.batch_size=N takes N",
+        "trainer.batch_size is %d instead of %d: %d crops an epoch (utterances x data.speeds x data.warps) make %d "
+        "steps of it; optim.lr stays as it is; trainer.batch_size=N takes N",
         fitting, wanted, entries, entries // fitting,
     )  # fmt: skip
     return fitting

@@ -38,6 +38,7 @@ class CropBatch(NamedTuple):
         entries: rows of the training set, int64, (batch,).
         changes: of the waveforms that are left to the device, by name; see ``Augmenter.apply``.
         bad: utterances that gave no crop, others being taken instead: row of the training set's utterances -> reason.
+        warps: number of the factor of each crop in ``data.warps``, int64, (batch,); None: all have the same filters.
     """
 
     waveforms: Tensor
@@ -46,12 +47,14 @@ class CropBatch(NamedTuple):
     entries: Tensor
     changes: Mapping[str, ChangedRows] = {}
     bad: Mapping[int, str] = {}
+    warps: Tensor | None = None
 
     def to(self, device: torch.device) -> CropBatch:
         """The same on another device; see ``send``."""
         waveforms, labels, masks, entries = send(self[:4], device)
         changes = {name: rows.to(device) for name, rows in self.changes.items()}
-        return CropBatch(waveforms, labels, masks, entries, changes, self.bad)
+        warps = None if self.warps is None else send((self.warps,), device)[0]
+        return CropBatch(waveforms, labels, masks, entries, changes, self.bad, warps)
 
 
 class Crop(NamedTuple):
@@ -61,6 +64,7 @@ class Crop(NamedTuple):
         samples: of the waveform, or frames.
         changes: loaded parameters of changes that are left to the device.
         bad: as of a ``CropBatch``, found on the way to this crop.
+        warp: number of its factor in ``data.warps``; None: there is one filter bank.
     """
 
     samples: np.ndarray
@@ -69,6 +73,7 @@ class Crop(NamedTuple):
     entry: int
     changes: Mapping[str, Parameters] = {}
     bad: Mapping[int, str] = {}
+    warp: int | None = None
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,7 @@ class CropDataset(Dataset[Crop]):
             rng = draw_of(self.seed, epoch, entry, attempt)
             if bad:
                 chosen = int(rng.integers(len(self)))
-            utterance_index, speed, label = self.training_set.entry(chosen)
+            utterance_index, speed, warp, label = self.training_set.entry(chosen)
             try:
                 samples = self._crop(utterance_index, speed, rng)
                 reason = explain_samples(samples)
@@ -138,7 +143,8 @@ class CropDataset(Dataset[Crop]):
                 bad[utterance_index] = str(error)
                 continue
             if reason is None:
-                return self._finish(samples, label, chosen, rng, bad)
+                crop = self._finish(samples, label, chosen, rng, bad)
+                return crop if self.training_set.warps == (1.0,) else crop._replace(warp=warp)
             may_be_speech = bool(np.isfinite(samples).all()) and (bad or attempt + 1 < REDRAWS)
             if not may_be_speech:
                 path = self.training_set.utterances[utterance_index].path
@@ -203,7 +209,7 @@ def draw_start(available: float, wanted: float, rng: np.random.Generator) -> flo
 
 def collate_crops(items: list[Crop]) -> CropBatch:
     """Crops of one size as a batch, in their order."""
-    samples, labels, masks, entries, changes, bad = zip(*items, strict=True)
+    samples, labels, masks, entries, changes, bad, warps = zip(*items, strict=True)
     return CropBatch(
         torch.from_numpy(np.stack(samples)),
         torch.tensor(labels),
@@ -211,4 +217,5 @@ def collate_crops(items: list[Crop]) -> CropBatch:
         torch.tensor(entries),
         collate_changes(changes),
         {row: reason for found in bad for row, reason in found.items()},
+        None if warps[0] is None else torch.tensor(warps),
     )

@@ -49,7 +49,7 @@ class FeatureCropDataset(Dataset[Crop]):
         for attempt in range(ATTEMPTS):
             rng = draw_of(self.seed, epoch, entry, attempt)
             chosen = int(rng.integers(len(self))) if attempt else entry
-            utterance, _, label = self.training_set.entry(chosen)
+            utterance, _, _, label = self.training_set.entry(chosen)
             try:
                 frames = self._crop(utterance, rng)
             except UserError as error:

@@ -64,7 +64,7 @@ class BatchSampler:
             fitting = fitting_batch_size(self.num_entries, self.processes)
             raise UserError(
                 f"trainer.batch_size is {self.batch_size}, but the training set has {self.num_entries} crops an epoch "
-                f"(utterances x data.speeds); lower it, for example to trainer.batch_size={fitting}"
+                f"(utterances x data.speeds x data.warps); lower it, for example to trainer.batch_size={fitting}"
             )
         self.share = share_of(self.batch_size, self.processes)
         if not 0 < self.micro_batch <= self.share or self.share % self.micro_batch:

@@ -13,6 +13,7 @@ from svtoolkit.errors import UserError
 
 OF_WAVEFORMS: dict[str, Any] = {
     "data.speeds": [1.0],
+    "data.warps": [1.0],
     "data.channel": None,
     "data.resample": False,
     "data.cache_dir": None,

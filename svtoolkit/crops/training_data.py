@@ -63,7 +63,11 @@ class TrainingData:
         manifest, self.held_out = self._split(whole)
         manifest, self.bad_files = leave_out_bad(manifest, jobs=self._jobs)
         self.training_set = TrainingSet.build(
-            manifest, speeds=config.data.speeds, min_seconds=config.data.min_seconds, jobs=self._jobs
+            manifest,
+            speeds=config.data.speeds,
+            warps=config.data.warps,
+            min_seconds=config.data.min_seconds,
+            jobs=self._jobs,
         )
         if len(self.training_set.speakers) < 2:
             raise UserError(
@@ -117,7 +121,7 @@ class TrainingData:
                 "leave it out, or set data.source=shards"
             )
         _, group = np.unique(np.array(archives, dtype=str), return_inverse=True)
-        return Windows(np.tile(group, len(self.training_set.speeds)), size)
+        return Windows(np.tile(group, self.training_set.copies), size)
 
     def fingerprint(self) -> str:
         """Changes whenever the same draw would be another crop: guards a resumed run."""
@@ -129,9 +133,9 @@ class TrainingData:
         data = self.training_set
         held = f", {len(self.held_out.speakers)} more held out for validation" if self.held_out else ""
         log.info(
-            "%d utterances, %.2f h; %d speakers x %d speeds = %d classes%s",
-            len(data.utterances), data.seconds.sum() / 3600,
-            len(data.speakers), len(data.speeds), data.num_classes, held,
+            "%d utterances, %.2f h; %d speakers x %d speeds%s = %d classes%s",
+            len(data.utterances), data.seconds.sum() / 3600, len(data.speakers), len(data.speeds),
+            f" x {len(data.warps)} warps" if len(data.warps) > 1 else "", data.num_classes, held,
         )  # fmt: skip
         if self.stored is not None:
             log.info("crops are stretches of stored features (%s): no audio is read", self.stored.form)

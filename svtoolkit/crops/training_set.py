@@ -1,4 +1,4 @@
-"""The training set as arrays: every (utterance, speed) is one entry, every (speaker, speed) one class."""
+"""The training set as arrays: every (utterance, speed, warp) is one entry, every (speaker, speed, warp) one class."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,37 +18,64 @@ from svtoolkit.errors import UserError
 log = logging.getLogger(__name__)
 
 
+class Entry(NamedTuple):
+    """What a number of the training set stands for.
+
+    Attributes:
+        utterance: row of ``TrainingSet.utterances``.
+        speed: factor.
+        warp: number of the factor in ``TrainingSet.warps``.
+        label: class.
+    """
+
+    utterance: int
+    speed: float
+    warp: int
+    label: int
+
+
 @dataclass(frozen=True)
 class TrainingSet:
     """Utterances and classes.
 
     Attributes:
         utterances: in C-locale order of their ids; the duration of each is known.
-        speeds: speed factors; class of (speaker, speed) = speaker index + speakers * speed index.
+        speeds, warps: factors of the speed and of the frequencies of the filters; class of (speaker, speed, warp) =
+            speaker index + speakers * (speed index + speeds * warp index).
     """
 
     utterances: Manifest
     speeds: tuple[float, ...]
+    warps: tuple[float, ...] = (1.0,)
 
     @classmethod
-    def build(cls, manifest: Manifest, *, speeds: Sequence[float], min_seconds: float, jobs: int = 1) -> TrainingSet:
+    def build(
+        cls,
+        manifest: Manifest,
+        *,
+        speeds: Sequence[float],
+        warps: Sequence[float] = (1.0,),
+        min_seconds: float,
+        jobs: int = 1,
+    ) -> TrainingSet:
         """Take the utterances of a data directory that are long enough.
 
         Durations come from segments or utt2dur, and from the header of the file where neither has one.
 
         Args:
-            speeds: factors, each of which makes new classes of all speakers.
+            speeds, warps: factors; each pair of them makes new classes of all speakers.
             min_seconds: shorter utterances are left out.
             jobs: headers read at a time.
 
         Raises:
-            UserError: a speed that is not above 0 or listed twice, a file whose length is asked for and cannot be
-                read (``leave_out_bad`` leaves such files out before), or nothing left.
+            UserError: a speed or warp that is not above 0 or listed twice, a file whose length is asked for and cannot
+                be read (``leave_out_bad`` leaves such files out before), or nothing left.
         """
-        if not speeds or min(speeds) <= 0 or len(set(speeds)) != len(speeds):
-            raise UserError(
-                f"data.speeds is {list(speeds)}, expected different factors above 0, such as [1.0, 0.9, 1.1]"
-            )
+        for key, factors in (("speeds", speeds), ("warps", warps)):
+            if not factors or min(factors) <= 0 or len(set(factors)) != len(factors):
+                raise UserError(
+                    f"data.{key} is {list(factors)}, expected different factors above 0, such as [1.0, 0.9, 1.1]"
+                )
         manifest = _measured(manifest, jobs)
         kept = np.flatnonzero(manifest.seconds >= min_seconds)
         if len(kept) < len(manifest):
@@ -59,7 +87,7 @@ class TrainingSet:
             raise UserError(
                 f"no training utterance of {min_seconds} s or more is left; check the data or data.min_seconds"
             )
-        return cls(manifest if len(kept) == len(manifest) else manifest.take(kept), tuple(speeds))
+        return cls(manifest if len(kept) == len(manifest) else manifest.take(kept), tuple(speeds), tuple(warps))
 
     @property
     def speakers(self) -> Sequence[str]:
@@ -73,21 +101,28 @@ class TrainingSet:
 
     @property
     def num_classes(self) -> int:
-        return len(self.speakers) * len(self.speeds)
+        return len(self.speakers) * self.copies
+
+    @property
+    def copies(self) -> int:
+        """Entries of each utterance, and classes of each speaker: speeds x warps."""
+        return len(self.speeds) * len(self.warps)
 
     def __len__(self) -> int:
-        """Number of entries: utterances x speeds."""
-        return len(self.utterances) * len(self.speeds)
+        """Number of entries: utterances x speeds x warps."""
+        return len(self.utterances) * self.copies
 
-    def entry(self, index: int) -> tuple[int, float, int]:
-        """Entry -> (utterance index, speed, class)."""
-        speed_index, utterance_index = divmod(index, len(self.utterances))
-        label = int(self.utterances.speaker_index[utterance_index]) + len(self.speakers) * speed_index
-        return utterance_index, self.speeds[speed_index], label
+    def entry(self, index: int) -> Entry:
+        """What an entry is, counted from 0."""
+        copy, utterance = divmod(index, len(self.utterances))
+        warp, speed = divmod(copy, len(self.speeds))
+        label = int(self.utterances.speaker_index[utterance]) + len(self.speakers) * copy
+        return Entry(utterance, self.speeds[speed], warp, label)
 
     def fingerprint(self) -> str:
         """Changes whenever an entry would mean another crop or class: guards a resumed run."""
-        return hashlib.sha256(f"{self.speeds!r} {self.utterances.fingerprint()}".encode()).hexdigest()
+        warps = "" if self.warps == (1.0,) else f"{self.warps!r} "  # what states of older versions do not say
+        return hashlib.sha256(f"{self.speeds!r} {warps}{self.utterances.fingerprint()}".encode()).hexdigest()
 
 
 def leave_out_bad(manifest: Manifest, *, jobs: int = 1) -> tuple[Manifest, list[BadFile]]:

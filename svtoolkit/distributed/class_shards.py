@@ -30,8 +30,8 @@ def shard_classes(num_classes: int, *, rank: int, size: int, multiple: int = 1) 
     units = -(-num_classes // multiple)
     if units < size:
         raise UserError(
-            f"loss.shard=true: {num_classes} classes (speakers x speeds) cannot be divided among {size} processes"
-            f"{f' in blocks of {multiple}, as the 8-bit optimizer needs' if multiple > 1 else ''}; "
+            f"loss.shard=true: {num_classes} classes (speakers x speeds x warps) cannot be divided among {size} "
+            f"processes{f' in blocks of {multiple}, as the 8-bit optimizer needs' if multiple > 1 else ''}; "
             "set loss.shard=false, or use fewer devices"
         )
     least, more = divmod(units, size)

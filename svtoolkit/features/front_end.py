@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -51,6 +52,7 @@ class FrontEnd(nn.Module):
         framewise: each frame that ``filter_bank`` makes depends on the samples of its window alone, so that the frames
             of whole utterances may be stored, and cut.
         deviation: what features without their mean are divided by, of the same utterance or crop; None: nothing.
+        warped: filter banks of other vocal tracts, which the crops of ``features_of`` may choose from by number.
         crop_frame_ms: length of a frame that crops are counted in, milliseconds; None: that of its own frames.
     """
 
@@ -62,6 +64,7 @@ class FrontEnd(nn.Module):
         remove_mean: bool,
         framewise: bool = False,
         deviation: Callable[[Tensor], Tensor] | None = None,
+        warped: Sequence[nn.Module] = (),
         crop_frame_ms: float | None = None,
     ) -> None:
         super().__init__()
@@ -70,6 +73,7 @@ class FrontEnd(nn.Module):
         self.remove_mean = remove_mean
         self.framewise = framewise
         self.deviation = deviation
+        self.warped = nn.ModuleList(warped)
         self.crop_frame_ms = crop_frame_ms
 
     @property
@@ -117,8 +121,11 @@ class FrontEnd(nn.Module):
         """
         return self.normalise_(self.frames(waveforms))
 
-    def frames(self, waveforms: Tensor) -> Tensor:
+    def frames(self, waveforms: Tensor, warps: Tensor | None = None) -> Tensor:
         """The same before the mean is removed: what is stored of whole utterances.
+
+        Args:
+            warps: of each waveform, the number of its filter bank in ``warped``, int64, (batch,); None: no warp.
 
         Raises: as ``forward``.
         """
@@ -133,8 +140,16 @@ class FrontEnd(nn.Module):
                 f"{self.options.window_samples} samples ({self.options.frame_length_ms:g} ms at {self.sample_rate} Hz)"
             )
         with torch.autocast(waveforms.device.type, enabled=False):
-            frames: Tensor = self.filter_bank(waveforms.float())
+            waveforms = waveforms.float()
+            frames: Tensor = self.filter_bank(waveforms) if warps is None else self._warped_frames(waveforms, warps)
             return frames
+
+    def _warped_frames(self, waveforms: Tensor, warps: Tensor) -> Tensor:
+        """Of the crops of each vocal tract together, in the order of the crops."""
+        order = warps.argsort(stable=True)
+        parts = waveforms[order].split(warps.bincount(minlength=len(self.warped)).tolist())
+        frames = [bank(part) for bank, part in zip(self.warped, parts, strict=True) if len(part)]
+        return torch.cat(frames)[order.argsort()]
 
     def normalise_(self, frames: Tensor) -> Tensor:
         """What ``forward`` makes of frames, which may change: float32, (batch, frames, bins)."""
@@ -142,18 +157,27 @@ class FrontEnd(nn.Module):
             frames = frames.sub_(frames.mean(dim=1, keepdim=True))
         return frames if self.deviation is None else frames / self.deviation(frames)
 
-    def features_of(self, signals: Tensor) -> Tensor:
-        """Of waveforms, (batch, samples), or of frames that were stored, (batch, frames, bins), which change."""
+    def features_of(self, signals: Tensor, warps: Tensor | None = None) -> Tensor:
+        """Of waveforms, (batch, samples), or of frames that were stored, (batch, frames, bins), which change.
+
+        Args:
+            warps: of waveforms, as for ``frames``.
+        """
+        if warps is not None:
+            return self.normalise_(self.frames(signals, warps))
         features: Tensor = self(signals) if signals.ndim == 2 else self.normalise_(signals)
         return features
 
 
-def build_front_end(*, backend: str = "torch", remove_mean: bool = True, **options: Any) -> FrontEnd:
+def build_front_end(
+    *, backend: str = "torch", remove_mean: bool = True, warps: Sequence[float] = (), **options: Any
+) -> FrontEnd:
     """Build the front end; the defaults are those of WeSpeaker's VoxCeleb recipes.
 
     Args:
         backend: ``torch``, or ``torchaudio`` where it can be imported.
         remove_mean: subtract the mean over the frames of each utterance or crop.
+        warps: of the vocal tracts that crops may have; see ``FrontEnd.features_of``.
         options: of ``FilterBankOptions``.
 
     Raises:
@@ -162,5 +186,6 @@ def build_front_end(*, backend: str = "torch", remove_mean: bool = True, **optio
     """
     if backend not in BACKENDS:
         raise ValueError(f"features.backend is {backend!r}, expected one of {', '.join(BACKENDS)}")
-    made_of = FilterBankOptions(**options)
-    return FrontEnd(made_of, BACKENDS[backend](made_of), remove_mean=remove_mean, framewise=True)
+    made_of, bank = FilterBankOptions(**options), BACKENDS[backend]
+    warped = [bank(replace(made_of, warp=float(warp))) for warp in warps]
+    return FrontEnd(made_of, bank(made_of), remove_mean=remove_mean, framewise=True, warped=warped)

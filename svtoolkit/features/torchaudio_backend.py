@@ -8,7 +8,7 @@ from types import ModuleType
 import torch
 from torch import Tensor, nn
 
-from svtoolkit.features.kaldi_filters import INT16_FULL_SCALE, FilterBankOptions
+from svtoolkit.features.kaldi_filters import INT16_FULL_SCALE, VTLN_BELOW_NYQUIST, VTLN_LOW, FilterBankOptions
 
 
 class TorchaudioFilterBank(nn.Module):
@@ -50,6 +50,9 @@ class TorchaudioFilterBank(nn.Module):
             use_power=True,
             use_log_fbank=True,
             subtract_mean=False,
+            vtln_low=VTLN_LOW,
+            vtln_high=-VTLN_BELOW_NYQUIST,
+            vtln_warp=self.options.warp,
         )
 
 

@@ -83,7 +83,7 @@ class ClassificationHead(Head):
 
     Args:
         embedding_dim: size of the embeddings.
-        num_classes: training speakers x speeds.
+        num_classes: training speakers x speeds x warps.
         scale: factor on the similarities before the softmax.
 
     Raises:

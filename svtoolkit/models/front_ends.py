@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -111,12 +111,34 @@ def features_config(values: Mapping[str, Any]) -> FeaturesConfig:
     return built
 
 
-def front_end_of(config: FeaturesConfig) -> FrontEnd:
-    """Build the front end of a configuration.
+def check_warps(config: FeaturesConfig, warps: Sequence[float]) -> None:
+    """Refuse vocal tracts of other lengths where there are no filters to warp.
 
     Raises:
-        UserError: an unknown front end, a value out of range, a library that is missing.
+        UserError: a front end that is not Kaldi's filter bank.
     """
+    if not is_unwarped(warps) and config.backend not in KALDI:
+        raise UserError(
+            f"data.warps is {list(warps)}, which moves the filters of Kaldi's filter bank, and the features are "
+            f"{config.backend!r}; train with data.warps=[1.0] or features=fbank80 or features=kaldi_3d"
+        )
+
+
+def is_unwarped(warps: Sequence[float]) -> bool:
+    """Whether all crops have the filter bank that a model is used with."""
+    return list(warps) == [1.0]
+
+
+def front_end_of(config: FeaturesConfig, warps: Sequence[float] = (1.0,)) -> FrontEnd:
+    """Build the front end of a configuration.
+
+    Args:
+        warps: factors of vocal tracts; of others than [1.0] it has a filter bank for each.
+
+    Raises:
+        UserError: an unknown front end, a value out of range, a library that is missing, warps that it has none of.
+    """
+    check_warps(config, warps)
     settings = asdict(config)
     name = settings.pop("backend")
     row = FRONT_ENDS[name]
@@ -127,7 +149,8 @@ def front_end_of(config: FeaturesConfig) -> FrontEnd:
                 f"it out: the option {name} of the group features sets it"
             )
     try:
-        front_end: FrontEnd = FRONT_ENDS.load(name)(**{**settings, **row.arguments})
+        of_tracts = {} if is_unwarped(warps) else {"warps": warps}
+        front_end: FrontEnd = FRONT_ENDS.load(name)(**{**settings, **row.arguments, **of_tracts})
     except (ImportError, ValueError) as error:
         raise UserError(f"features cannot be computed: {error}") from error
     return front_end

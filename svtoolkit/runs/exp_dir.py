@@ -52,8 +52,8 @@ ARITHMETIC = {"memory.exact", "memory.exact_bits"}
 NEW_GROUPS = ("compress", "distillation")
 """Groups that runs of older versions do not say."""
 
-NEW_KEYS = {"choose": "last"}
-"""Keys that cross-validations of older versions do not say, and what they had."""
+NEW_KEYS: dict[str, Any] = {"choose": "last", "data.warps": [1.0]}
+"""Keys that runs and cross-validations of older versions do not say, and what they had."""
 
 FREE_PREFIX = "trainer.logger_settings"
 """So may all that begin with it."""

@@ -34,7 +34,7 @@ class NumpyFilterBank:
                 f"its features are {config.backend}, which are computed inside the graph alone; export the model with "
                 "`svt export input=waveform`"
             )
-        names = [each.name for each in fields(FilterBankOptions)]
+        names = {each.name for each in fields(FilterBankOptions)} - {"warp"}
         try:
             self.options = FilterBankOptions(**{name: getattr(config, name) for name in names})
         except ValueError as error:

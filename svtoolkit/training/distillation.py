@@ -42,10 +42,13 @@ class Teacher:
             self.front_end.to(self.device)
 
     @torch.no_grad()
-    def embed(self, waveforms: Tensor, features: Tensor) -> Tensor:
-        """Embeddings of crops: (batch, samples) and their features before masks -> (batch, embedding_dim)."""
+    def embed(self, waveforms: Tensor, features: Tensor, warps: Tensor | None = None) -> Tensor:
+        """Embeddings of crops: (batch, samples) and their features before masks -> (batch, embedding_dim).
+
+        Its own features are warped as those are.
+        """
         if self.front_end is not None:
-            features = self.front_end.features_of(waveforms)
+            features = self.front_end.features_of(waveforms, warps)
         with autocast(self.device, self.precision):
             embeddings: Tensor = self.network(features)
         return embeddings
@@ -88,7 +91,7 @@ def read_teacher(config: TrainConfig, device: torch.device, *, samples: int, sto
             f"{settings.model}: has other features than this run, which reads stored ones; train on audio, or choose "
             "its features"
         )
-    front_end = None if theirs == ours else front_end_of(theirs)
+    front_end = None if theirs == ours else front_end_of(theirs, config.data.warps)
     if front_end is not None and front_end.num_frames(samples) < 1:
         raise UserError(
             f"{settings.model}: its features have no frame in a crop of data.crop_frames={config.data.crop_frames}; "

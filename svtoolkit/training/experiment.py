@@ -157,7 +157,7 @@ class Experiment:
         self.sampler = self._build_sampler(batch_size, micro_batch or self._micro_batch(share, state))
         self.schedule = build_run_schedule(config, self.sampler.steps_per_epoch)
         self.sampler.total_steps = self.schedule.total_steps
-        self.front_end = front_end_of(config.features).to(self.device)
+        self.front_end = front_end_of(config.features, config.data.warps).to(self.device)
         trainable = trainable_with_weights(config, self.data.training_set, start, state, self.device, world, self.stage)
         samples, _ = self.front_end.crop_size(config.data.crop_frames)
         self.step = OptimizerStep(

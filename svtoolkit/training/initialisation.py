@@ -32,9 +32,15 @@ log = logging.getLogger(__name__)
 HEADS = {
     "new": "new",
     "keep": "its own, all classes",
-    "original_speakers": "its own, the classes of speed 1",
+    "original_speakers": "its own, the classes of speed 1 and no warp",
 }
 """Values of ``init_head``, and what the log calls them."""
+
+FACTORS = ("speeds", "warps")
+"""Keys of data that make classes of the speakers."""
+
+ORIGINAL = (1.0, 1.0)
+"""Speed and warp of the speakers as they are."""
 
 OF_TRAINING = ("dropout", "freeze_encoder")
 """How settings of a network end that change no embedding: a new run may have others than the model that it is of."""
@@ -48,13 +54,13 @@ class Start:
         network: weights of the whole network.
         head: weights of the classification head; None: new ones.
         speakers: digest of those that its classes stand for.
-        speeds: that they were trained at, in the order of its classes.
+        variants: speed and warp that they were trained at, in the order of its classes.
     """
 
     network: dict[str, Tensor]
     head: dict[str, Tensor] | None
     speakers: str | None = None
-    speeds: tuple[float, ...] = ()
+    variants: tuple[tuple[float, float], ...] = ()
 
     @property
     def num_classes(self) -> int | None:
@@ -90,7 +96,7 @@ def read_start(config: TrainConfig) -> Start | None:
     It needs no data, so that what is wrong is said before they are read.
 
     Raises:
-        UserError: an unknown word, a model that is not there, or one of another network, other features or speeds.
+        UserError: an unknown word, no such model, or one of another network, other features, speeds or warps.
     """
     if config.init_head not in HEADS:
         raise UserError(f"init_head is {config.init_head!r}, expected one of {', '.join(HEADS)}")
@@ -138,7 +144,7 @@ def choose_classes(start: Start, config: TrainConfig, training_set: TrainingSet)
     head = start.head
     if config.init_head != "keep":
         speakers = len(training_set.speakers)
-        first = start.speeds.index(1.0) * speakers
+        first = start.variants.index(ORIGINAL) * speakers
         head = {name: rows[first : first + speakers].clone() for name, rows in head.items()}
     return replace(start, head=head_with_rank(head, config.loss.rank))
 
@@ -182,32 +188,42 @@ def _flat(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _with_head(start: Start, config: TrainConfig, origin: Path) -> Start:
     """The same with the head of the run's newest state, and what its classes are."""
-    trained, speeds = _speeds_of(origin), [float(speed) for speed in config.data.speeds]
-    if config.init_head == "keep" and speeds != trained[: len(speeds)]:
+    theirs, ours = _factors_of(origin), {key: [float(each) for each in getattr(config.data, key)] for key in FACTORS}
+    trained, wanted = _variants(**theirs), _variants(**ours)
+    differing = " and ".join(
+        f"data.{key} is {ours[key]}, and the head of {origin} was trained at {theirs[key]}"
+        for key in FACTORS
+        if ours[key] != theirs[key] or ours[key] != [1.0]
+    )
+    if config.init_head == "keep" and wanted != trained[: len(wanted)]:
         raise UserError(
-            f"data.speeds is {speeds}, and the head of {origin} was trained at {trained}; "
-            "init_head=keep needs the same, or the first of them"
+            f"{differing}; init_head=keep needs the same, or the first of them (of the speeds, where there is one warp)"
         )
-    if config.init_head == "original_speakers" and (speeds != [1.0] or 1.0 not in trained):
+    if config.init_head == "original_speakers" and (wanted != (ORIGINAL,) or ORIGINAL not in trained):
         raise UserError(
-            f"data.speeds is {speeds}, and the head of {origin} was trained at {trained}; "
-            "init_head=original_speakers keeps the classes of speed 1 alone: set data.speeds=[1.0]"
+            f"{differing}; init_head=original_speakers keeps the classes of speed 1 alone, without a warp: "
+            "set data.speeds=[1.0] data.warps=[1.0]"
         )
     found = load_latest_state(origin / CHECKPOINTS, check_state)
     if found is None:
         raise UserError(f"{origin / CHECKPOINTS}: holds no state of the run; use init_head=new")
     state = found[1]
     head = head_with_rank(state["head"], None)
-    return replace(start, head=head, speakers=state["facts"].get("speakers"), speeds=tuple(trained))
+    return replace(start, head=head, speakers=state["facts"].get("speakers"), variants=trained)
 
 
-def _speeds_of(origin: Path) -> list[float]:
-    """Speeds that a run trains at, in the order of its classes."""
+def _variants(speeds: list[float], warps: list[float]) -> tuple[tuple[float, float], ...]:
+    """Speed and warp, in the order of the classes."""
+    return tuple((speed, warp) for warp in warps for speed in speeds)
+
+
+def _factors_of(origin: Path) -> dict[str, list[float]]:
+    """Speeds and warps that a run trains at; runs of older versions do not say the latter."""
     try:
-        content = read_yaml(origin / CONFIG)
-        return [float(speed) for speed in content["data"]["speeds"]]
+        data = {"warps": [1.0], **read_yaml(origin / CONFIG)["data"]}
+        return {key: [float(each) for each in data[key]] for key in FACTORS}
     except (KeyError, TypeError, ValueError) as error:  # of YAML, too
         raise UserError(
-            f"{origin / CONFIG}: is not the configuration of a run, which says at what speeds its head was trained; "
-            "restore it, or use init_head=new"
+            f"{origin / CONFIG}: is not the configuration of a run, which says at what speeds and warps its head was "
+            "trained; restore it, or use init_head=new"
         ) from error

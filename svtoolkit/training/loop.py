@@ -87,8 +87,8 @@ class TrainingLoop:
         """
         if state["facts"]["fingerprint"] != self.fingerprint:
             raise UnfitStateError(
-                f"{self.checkpoints}: the saved run was trained on other data (utterances, speakers or speeds differ); "
-                "restore the data directory, or start again in another exp_dir"
+                f"{self.checkpoints}: the saved run was trained on other data (utterances, speakers, speeds or warps "
+                "differ); restore the data directory, or start again in another exp_dir"
             )
         facts = restore_state(state, self.step, self.meters, self.average)
         self.finished_steps = facts["finished_steps"]

@@ -51,8 +51,11 @@ def log_run(
 
 
 def name_utterances(training_set: TrainingSet, entries: Sequence[int]) -> str:
-    """Entries of the training set as utterances and speeds, the first ten of them."""
+    """Entries of the training set as utterances, speeds and warps, the first ten of them."""
     rows = [training_set.entry(entry) for entry in entries[:NAMED_UTTERANCES]]
-    names = [f"{training_set.utterances[row].utterance_id} (speed {speed:g})" for row, speed, _ in rows]
+    warps = [f", warp {factor:g}" if len(training_set.warps) > 1 else "" for factor in training_set.warps]
+    names = [
+        f"{training_set.utterances[row].utterance_id} (speed {speed:g}{warps[warp]})" for row, speed, warp, _ in rows
+    ]
     more = len(entries) - NAMED_UTTERANCES
     return ", ".join(names) + (f" and {more} more" if more > 0 else "")

@@ -14,6 +14,7 @@ from svtoolkit.crops.stored_features import read_stored_features
 from svtoolkit.data.bad_files import check_max_bad
 from svtoolkit.errors import UserError
 from svtoolkit.loggers.chosen import check_loggers
+from svtoolkit.models.front_ends import check_warps
 from svtoolkit.training.stage_settings import check_stages
 
 _SMALLEST = {
@@ -77,6 +78,7 @@ def check_settings(config: TrainConfig, processes: int = 1) -> None:
             "is learnt from, or leave them out"
         )
     read_stored_features(config)
+    check_warps(config.features, config.data.warps)
     batch_size = wanted_batch_size(config.trainer)
     micro_batch = micro_batch_of(config.trainer, share_of(batch_size, processes))
     BatchSampler(batch_size, batch_size=batch_size, micro_batch=micro_batch, seed=config.seed, processes=processes)

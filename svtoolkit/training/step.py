@@ -105,8 +105,8 @@ class OptimizerStep:
             waveforms = batch.waveforms
             if batch.changes:
                 waveforms = self.augmenter.apply(waveforms, batch.changes)
-            features = self.front_end.features_of(waveforms)
-            targets = None if self.teacher is None else self.teacher.embed(waveforms, features)
+            features = self.front_end.features_of(waveforms, batch.warps)
+            targets = None if self.teacher is None else self.teacher.embed(waveforms, features, batch.warps)
             features = self.spec_augment.apply(features, batch.masks)
         with autocast(self.device, self.precision):
             embeddings = self.replicas.network(features)

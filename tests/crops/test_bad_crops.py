@@ -45,7 +45,7 @@ def test_every_crop_is_finite_and_no_good_one_is_another_for_it(data, speech):
     crops, clean = crops_of(data), crops_of(speech)
     names = [utterance.utterance_id for utterance in crops.training_set.utterances]
     for entry in range(len(crops)):
-        row, _, label = crops.training_set.entry(entry)
+        row, _, _, label = crops.training_set.entry(entry)
         crop = crops[1, entry]
         assert np.isfinite(crop.samples).all()
         assert np.ptp(crop.samples) > 1e-2
@@ -54,7 +54,7 @@ def test_every_crop_is_finite_and_no_good_one_is_another_for_it(data, speech):
             np.testing.assert_array_equal(crop.samples, clean[1, entry].samples)
             continue
         assert crop.entry != entry
-        assert crop.label == crops.training_set.entry(crop.entry)[2], "the label is that of what is heard"
+        assert crop.label == crops.training_set.entry(crop.entry).label, "the label is that of what is heard"
         assert crop.bad.keys() >= {row}
         assert {names[found] for found in crop.bad} <= BAD.keys()
 

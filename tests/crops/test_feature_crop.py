@@ -184,6 +184,7 @@ def test_other_features_are_other_data(features, speech, tmp_path):
 
 REFUSED = [
     ({"data__speeds": [1.0, 0.9, 1.1]}, r"data\.speeds is \[1\.0, 0\.9, 1\.1\]; set data\.speeds=\[1\.0\]"),
+    ({"data__warps": [1.0, 0.9]}, r"data\.warps is \[1\.0, 0\.9\]; set data\.warps=\[1\.0\]"),
     ({"augment__dither": 1.0}, r"augment\.dither is 1\.0; set augment\.dither=0"),
     ({"augment__noise": "/nowhere"}, r"augment\.noise is /nowhere; set augment\.noise=null"),
     ({"augment__reverberation": "/nowhere"}, r"augment\.reverberation is /nowhere; set augment\.reverberation=null"),

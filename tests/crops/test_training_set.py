@@ -32,13 +32,26 @@ def test_every_utterance_at_every_speed_is_an_entry_and_every_speaker_at_every_s
     assert training_set.speakers == list(SPEAKERS)
     seen = {}
     for entry in range(27):
-        row, speed, label = training_set.entry(entry)
+        row, speed, _, label = training_set.entry(entry)
         utterance = training_set.utterances[row]
         assert label == SPEAKERS.index(utterance.speaker) + 3 * SPEEDS.index(speed)
         seen[utterance.utterance_id, speed] = label
     assert len(seen) == 27
     assert sorted(set(seen.values())) == list(range(9))
     assert [u.utterance_id for u in training_set.utterances] == sorted(u.utterance_id for u in training_set.utterances)
+
+
+def test_warps_multiply_entries_and_classes(data):
+    training_set = build(data, warps=(1.0, 1.1))
+    assert len(training_set) == 54
+    assert training_set.num_classes == 18
+    entries = [training_set.entry(index) for index in range(54)]
+    assert len({(entry.utterance, entry.speed, entry.warp) for entry in entries}) == 54
+    for entry in entries:
+        speaker = SPEAKERS.index(training_set.utterances[entry.utterance].speaker)
+        assert entry.label == speaker + 3 * (SPEEDS.index(entry.speed) + 3 * entry.warp)
+    unwarped = build(data)
+    assert [unwarped.entry(index) for index in range(27)] == entries[:27], "whose classes stay where they were"
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
@@ -78,10 +91,11 @@ def test_nothing_left_is_refused(data):
         build(data, min_seconds=0.2)
 
 
-@pytest.mark.parametrize("speeds", [(), (1.0, 1.0), (1.0, 0.0), (-0.9,)])
-def test_speeds_must_be_different_and_above_zero(data, speeds):
-    with pytest.raises(UserError, match=r"data\.speeds is \[.*\], expected different factors above 0"):
-        build(data, speeds=speeds)
+@pytest.mark.parametrize("factors", [(), (1.0, 1.0), (1.0, 0.0), (-0.9,)])
+@pytest.mark.parametrize("key", ["speeds", "warps"])
+def test_factors_must_be_different_and_above_zero(data, key, factors):
+    with pytest.raises(UserError, match=rf"data\.{key} is \[.*\], expected different factors above 0"):
+        build(data, **{key: factors})
 
 
 def test_a_file_whose_length_is_needed_and_cannot_be_read_is_named(data):
@@ -119,8 +133,10 @@ def test_the_fingerprint_changes_with_the_utterances(data, change):
     assert build(data).fingerprint() != before
 
 
-def test_the_fingerprint_changes_with_speakers_and_speeds(data):
+def test_the_fingerprint_changes_with_speakers_speeds_and_warps(data):
     before = build(data).fingerprint()
+    assert build(data, warps=(1.0,)).fingerprint() == before
+    assert build(data, warps=(1.0, 0.9)).fingerprint() != before
     assert build(data, speeds=(1.0, 1.1, 0.9)).fingerprint() != before
     assert build(data, speeds=(1.0,)).fingerprint() != before
     utt2spk = (data / "utt2spk").read_text()

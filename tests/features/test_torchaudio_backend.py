@@ -75,6 +75,9 @@ def test_every_option_is_passed_on(kaldi):
             "use_power": True,
             "use_log_fbank": True,
             "subtract_mean": False,
+            "vtln_low": 100.0,
+            "vtln_high": -500.0,
+            "vtln_warp": 1.0,
         }
     assert features.shape == (2, 3, 40)
     offsets = (waveforms * 32768).sum(dim=1)

@@ -158,11 +158,13 @@ def test_a_run_of_before_there_was_compression_is_resumed(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "state-0000000001.pt").touch()
     saved = yaml.safe_load((tmp_path / "config.yaml").read_text())
-    del saved["compress"], saved["distillation"], saved["model"]["ranks"], saved["loss"]["rank"]
+    del saved["compress"], saved["distillation"], saved["model"]["ranks"], saved["loss"]["rank"], saved["data"]["warps"]
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(saved))
     check_run(config)
     with pytest.raises(UserError, match=r"distillation.weight was 1.0 and is 0.5"):
         check_run(replace(config, distillation=DistillationConfig(weight=0.5)))
+    with pytest.raises(UserError, match=r"data.warps was \[1.0\] and is \[1.0, 0.9\]"):
+        check_run(replace(config, data=replace(config.data, warps=[1.0, 0.9])))
 
 
 def test_other_data_are_refused(speech, tmp_path, monkeypatch):

@@ -8,27 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from larger_network import larger, learning_from
 from tiny_runs import assert_same_run, fail_after, read_records, tiny_config
 
-from svtoolkit.checkpoints.released import ModelDescription, write_released
-from svtoolkit.config import DistillationConfig, FeaturesConfig
+from svtoolkit.config import DistillationConfig
 from svtoolkit.errors import UserError
-from svtoolkit.models import build_model
 from svtoolkit.training.distillation import read_teacher
 from svtoolkit.training.experiment import Experiment, train
-
-
-def larger(folder: Path, *, embedding_dim: int = 16, **features) -> Path:
-    """A released network with random weights that is not the one that learns."""
-    torch.manual_seed(5)
-    front_end = FeaturesConfig(**{"num_bins": 24, **features})
-    sizes = {"name": "resnet10", "num_bins": front_end.num_bins, "embedding_dim": embedding_dim, "base_width": 8}
-    return write_released(folder, build_model(**sizes).state_dict(), ModelDescription(sizes, front_end))
-
-
-def learning_from(model: Path, speech, exp_dir, weight: float = 2.0, **changes):
-    settings = DistillationConfig(model=str(model), weight=weight)
-    return tiny_config(speech, exp_dir, distillation=settings, validation__speakers=0, **changes)
 
 
 def test_the_loss_of_a_step_is_that_of_the_classes_and_the_distance(speech, tmp_path):

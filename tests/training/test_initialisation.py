@@ -73,8 +73,8 @@ def test_no_crop_of_a_run_at_speed_one_is_at_another(base, speech, tmp_path):
     config = tiny_config(speech, tmp_path / "exp", init_from=str(base), init_head=ORIGINAL, data__speeds=[1.0])
     training_set = begin(config).data.training_set
     entries = [training_set.entry(entry) for entry in range(len(training_set))]
-    assert {speed for _, speed, _ in entries} == {1.0}
-    assert {label for _, _, label in entries} == set(range(6))
+    assert {entry.speed for entry in entries} == {1.0}
+    assert {entry.label for entry in entries} == set(range(6))
 
 
 def test_large_margin_fine_tuning_is_stopped_and_resumed(base, speech, tmp_path, monkeypatch):
@@ -133,7 +133,7 @@ def test_features_may_be_computed_otherwise(base, speech, tmp_path):
         ({"init_head": "keep", "data__speeds": [0.9]}, r"data\.speeds is \[0\.9\], and the head of .* was trained at"),
         (
             {"init_head": ORIGINAL},
-            r"init_head=original_speakers keeps .* speed 1 alone: set data\.speeds=\[1\.0\]",
+            r"init_head=original_speakers keeps .* speed 1 alone, without a warp: set data\.speeds=\[1\.0\]",
         ),
         (
             {"init_head": "keep", "loss__name": "softmax", "loss__margin": 0.0, "loss__scale": 1.0},
@@ -163,7 +163,7 @@ def test_what_does_not_fit_is_refused(base, speech, tmp_path, changes, says):
         ({"init_head": "keep", "data__speeds": [0.9]}, r"data\.speeds is \[0\.9\], and the head of .* was trained at"),
         (
             {"init_head": ORIGINAL},
-            r"init_head=original_speakers keeps .* speed 1 alone: set data\.speeds=\[1\.0\]",
+            r"init_head=original_speakers keeps .* speed 1 alone, without a warp: set data\.speeds=\[1\.0\]",
         ),
     ],
 )

@@ -295,6 +295,6 @@ def test_a_state_of_other_data_is_refused(speech, tmp_path):
     experiment = Experiment(tiny_config(speech, tmp_path, validation__speakers=0))
     state = {"facts": {"fingerprint": "of other data"}}
     with pytest.raises(
-        UserError, match=r"the saved run was trained on other data \(utterances, speakers or speeds differ\)"
+        UserError, match=r"the saved run was trained on other data \(utterances, speakers, speeds or warps differ\)"
     ):
         experiment.loop.restore(state)
