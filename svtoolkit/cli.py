@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from svtoolkit import __version__
 from svtoolkit.config import COMMANDS, REQUIRED
-from svtoolkit.config.commands import DRY_RUN, FLAGS_OF_TRAIN, MULTIRUN
+from svtoolkit.config.command_table import DRY_RUN, FLAGS_OF_TRAIN, MULTIRUN
+from svtoolkit.config.plain_words import plain_settings
 from svtoolkit.errors import UserError, hide_credentials
 from svtoolkit.system.output import log_to_stdout
 from svtoolkit.system.shell_words import join_words
@@ -100,7 +101,8 @@ def _run_command(name: str, words: list[str]) -> int:
     if flags and name != "train":
         raise UserError(f"svt {name}: {flags[0]} is for `svt train`; run `svt {name}` without it, once for each")
     words = [word for word in words if word not in flags]
-    overrides, show = parse_words(name, words)
+    config = plain_settings(name, words)
+    overrides, show = ([], False) if config is not None else parse_words(name, words)
     if MULTIRUN in flags:
         if DRY_RUN in flags:
             raise UserError(f"svt {name}: {DRY_RUN} is of one run; leave out {MULTIRUN}")
@@ -108,15 +110,16 @@ def _run_command(name: str, words: list[str]) -> int:
             from svtoolkit.commands.multirun import run_jobs
 
         return run_jobs(overrides)
-    with leave_on_interrupt():
-        from svtoolkit import composition
+    if config is None:
+        with leave_on_interrupt():
+            from svtoolkit import composition
 
     if show:
         with log_to_stdout("# %(message)s"):
             print(hide_credentials(composition.to_yaml(composition.compose(name, overrides))), end="")
         return 0
     with log_to_stdout():
-        config = composition.load(name, overrides)
+        config = composition.load(name, overrides) if config is None else config
         try:
             with leave_on_interrupt():
                 module = importlib.import_module(f"svtoolkit.commands.{name.replace('-', '_')}")

@@ -11,7 +11,6 @@ tells what each kind of row builds.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import math
@@ -19,10 +18,12 @@ import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
-from importlib import metadata
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from svtoolkit.errors import UserError
+
+if TYPE_CHECKING:
+    from importlib import metadata
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,8 @@ class Registry(Mapping[str, Row]):
     @functools.cached_property
     def _added(self) -> dict[str, list[metadata.EntryPoint]]:
         """Name -> the entry points that add it; a package that is found in two places of sys.path counts once."""
+        from importlib import metadata
+
         added: dict[str, list[metadata.EntryPoint]] = {}
         for point in metadata.entry_points(group=self.entry_points):
             same = added.setdefault(point.name, [])
@@ -194,6 +197,8 @@ def defaults(settings: type[Any]) -> dict[str, Any]:
 
 def nearest(word: object, known: Iterable[str]) -> str:
     """``did you mean 'resnet34'? `` or nothing."""
+    import difflib
+
     names = {name.lower(): name for name in known}
     near = difflib.get_close_matches(str(word).lower(), names, n=1, cutoff=0.4)
     return f"did you mean {names[near[0]]!r}? " if near else ""

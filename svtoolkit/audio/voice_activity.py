@@ -113,13 +113,20 @@ def _heard_by_network(signal: np.ndarray, sample_rate: int) -> float:
     """Seconds in which the network hears speech."""
     even = signal - signal.mean()
     powers = np.square(even[: len(even) // FRAME * FRAME]).reshape(-1, FRAME).mean(axis=1)
-    loudness = np.sqrt(np.quantile(powers, 0.9)) if len(powers) else 0.0
+    loudness = np.sqrt(_quantile(powers, 0.9)) if len(powers) else 0.0
     if loudness == 0:
         return 0.0
     equally_loud = (even * (10 ** (LOUD_DB / 20) / loudness)).astype(np.float32)
     if sample_rate != RATE:
         equally_loud = soxr.resample(equally_loud, sample_rate, RATE)
     return int((speech_probabilities(equally_loud) >= SPEECH).sum()) * STRETCH / RATE
+
+
+def _quantile(values: np.ndarray, share: float) -> float:
+    """As ``np.quantile``, which imports NumPy's masked arrays first."""
+    whole, part = divmod(share * (len(values) - 1), 1)
+    ordered = np.sort(values)
+    return float(ordered[int(whole)] * (1 - part) + ordered[min(int(whole) + 1, len(values) - 1)] * part)
 
 
 def band_powers(signal: np.ndarray, sample_rate: int) -> np.ndarray:
@@ -129,7 +136,7 @@ def band_powers(signal: np.ndarray, sample_rate: int) -> np.ndarray:
     """
     window, hop = round(WINDOW * sample_rate), round(HOP * sample_rate)
     frequencies = np.fft.rfftfreq(window, 1 / sample_rate)
-    edges = np.unique(np.searchsorted(frequencies, OCTAVES))
+    edges = np.array(sorted(set(np.searchsorted(frequencies, OCTAVES).tolist())))
     if len(signal) < window:
         return np.empty((0, len(edges) - 1))
     taper = np.hanning(window)

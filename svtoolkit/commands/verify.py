@@ -16,7 +16,6 @@ import numpy as np
 
 from svtoolkit.checkpoints.exported import is_exported
 from svtoolkit.config import VerifyConfig
-from svtoolkit.data.trials import trial_lines
 from svtoolkit.errors import UserError
 from svtoolkit.scoring.verification import Verification
 
@@ -97,6 +96,8 @@ def read_pairs(path: str) -> Iterator[tuple[str, str]]:
     Raises:
         UserError: missing or empty file, a line of another form; names file and line.
     """
+    from svtoolkit.data.trials import trial_lines
+
     if not Path(path).is_file():
         raise UserError(f"{path}: there is no such file; expected lines `enrol test`, two audio files each")
     empty = True

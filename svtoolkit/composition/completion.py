@@ -8,7 +8,7 @@ from svtoolkit.composition.catalogue import Catalogue
 from svtoolkit.composition.keys import key_types
 from svtoolkit.composition.shipped import shipped_names
 from svtoolkit.config import COMMANDS
-from svtoolkit.config.commands import FLAGS_OF_TRAIN
+from svtoolkit.config.command_table import FLAGS_OF_TRAIN
 
 SHELLS = ("bash", "zsh", "fish")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from svtoolkit.config.features import FeaturesConfig
 from svtoolkit.config.setting import REQUIRED, setting
-from svtoolkit.config.training import FeaturesConfig
 
 ROOT = "folder that relative paths of wav.scp are taken from"
 CHANNEL = "channel of multi-channel files, counted from 0; null: such files are an error"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from svtoolkit.config.features import FeaturesConfig
 from svtoolkit.config.setting import setting
-from svtoolkit.config.training import FeaturesConfig
 
 CROP_FRAME_MS = 10.0
 """Milliseconds of a frame of ``data.crop_frames`` where a frame of the front end is a sample."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from svtoolkit.enrolment.schema import connect, explain
 from svtoolkit.errors import UserError
-from svtoolkit.scoring.cosine import cosine, enrolment_vector
+from svtoolkit.scoring.pair import cosine, enrolment_vector
 
 LONGEST_NAME = 200
 

@@ -102,7 +102,9 @@ def features_config(values: Mapping[str, Any]) -> FeaturesConfig:
     Raises:
         UserError: an unknown front end or key, a value of another type.
     """
-    settings = FRONT_ENDS[values.get("backend", FeaturesConfig.backend)].settings or FeaturesConfig
+    name = values.get("backend", FeaturesConfig.backend)
+    row = FRONT_ENDS.rows.get(name) or FRONT_ENDS[name]  # of ours no package has to be looked for, which takes its time
+    settings = row.settings or FeaturesConfig
     check_settings("features", settings, values)
     for key, value in values.items():
         if problem := explain_excess(f"features.{key}", value):

@@ -15,7 +15,7 @@ from svtoolkit.errors import UserError
 from svtoolkit.models.onnx_graph import metadata_of
 from svtoolkit.runtime.engines import AUTO, Engine, fastest, open_engine
 from svtoolkit.runtime.filter_bank import NumpyFilterBank
-from svtoolkit.scoring.cosine import cosine, enrolment_vector
+from svtoolkit.scoring.pair import cosine, enrolment_vector
 from svtoolkit.scoring.verification import StoredThreshold, Verification
 from svtoolkit.system.processes import count_cores
 

@@ -168,31 +168,6 @@ def on_all_cores(function: Callable[[Block], object], blocks: Sequence[Block]) -
     deque(map_in_order(function, blocks, max(1, min(count_cores(), len(blocks)))), maxlen=0)
 
 
-def cosine(first: np.ndarray, second: np.ndarray) -> float:
-    """Cosine of two embeddings of shape (dimension,), in float64.
-
-    Raises:
-        UserError: one is zero in every dimension.
-    """
-    a, b = first.astype(np.float64), second.astype(np.float64)
-    lengths = np.linalg.norm(a) * np.linalg.norm(b)
-    if lengths == 0:
-        raise UserError("an embedding is zero in every dimension, and a cosine with it does not exist; use other audio")
-    return float(a @ b / lengths)
-
-
-def enrolment_vector(embeddings: np.ndarray) -> np.ndarray:
-    """One vector for a speaker: the mean of his embeddings, each of length one; of a single embedding itself.
-
-    Args:
-        embeddings: shape (recordings, dimension).
-    """
-    if len(embeddings) == 1:
-        return embeddings[0]
-    vectors = embeddings.astype(np.float64)
-    return np.asarray((vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).mean(axis=0))
-
-
 def embedded_part(trials: Trials, table: EmbeddingTable) -> Trials:
     """The trials of a list whose two embeddings exist.
 

@@ -15,8 +15,8 @@ from svtoolkit.device import choose_device
 from svtoolkit.errors import UserError
 from svtoolkit.models.front_ends import front_end_of
 from svtoolkit.scoring.audio_input import Audio, described, read_samples
-from svtoolkit.scoring.cosine import cosine, enrolment_vector
 from svtoolkit.scoring.extraction import EmbeddingExtractor
+from svtoolkit.scoring.pair import cosine, enrolment_vector
 from svtoolkit.scoring.verification import StoredThreshold, Verification
 
 

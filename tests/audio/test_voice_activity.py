@@ -10,6 +10,7 @@ import soundfile
 from paths import SHARED
 from spoken import RATE, spoken
 
+from svtoolkit.audio import voice_activity
 from svtoolkit.audio.voice_activity import MIN_VOICE, VoiceActivity, measure_voice
 
 DATA = SHARED / "data"
@@ -145,3 +146,9 @@ def test_real_speech_is_speech_quiet_or_in_noise(pattern: str) -> None:
             if measure_voice(heard, rate).why_no_speech() is not None:
                 refused.append((file.name, name))
     assert refused == []
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 11, 400])
+def test_the_quantile_is_numpy_s(count):
+    values = np.random.default_rng(count).random(count)
+    assert voice_activity._quantile(values, 0.9) == pytest.approx(np.quantile(values, 0.9), rel=1e-14)
