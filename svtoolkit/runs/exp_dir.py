@@ -52,7 +52,7 @@ ARITHMETIC = {"memory.exact", "memory.exact_bits"}
 NEW_GROUPS = ("compress", "distillation")
 """Groups that runs of older versions do not say."""
 
-NEW_KEYS = {"choose": "last"}
+NEW_KEYS = {"choose": "last", "crop_seconds": 4.0}
 """Keys that cross-validations of older versions do not say, and what they had."""
 
 FREE_PREFIX = "trainer.logger_settings"
