@@ -74,6 +74,7 @@ def test_the_help_of_a_command_explains_every_key(name, capsys):
     listed = re.findall(r"^  ([\w.]+) (?:= \S|\(required\))", out.partition("groups (choose")[0], re.MULTILINE)
     assert len(listed) == len(set(listed))
     of_other_options = {f"optim.{key}" for key in "beta1 beta2 eps block_size min_8bit_size backend".split()}
+    of_other_options |= {"optim.ns_steps", "optim.adjust_lr_fn", "optim.adamw_lr"}
     of_other_options |= {f"loss.{key}" for key in "centers top_k top_k_margin balance power angular".split()}
     of_other_options |= {"model.deployed", "model.map_channels", "model.dropout", "model.remainder_bits"}
     of_other_options |= {"model.insides", "model.slope", "model.norm_floor"}
@@ -104,7 +105,8 @@ def test_help_of_train_lists_options_of_groups_and_the_default_one(capsys):
     main(["train", "--help"])
     out = capsys.readouterr().out
     assert re.search(r"^  optim = sgd {2,}adamw, adamw_8bit, muon, sgd, sgd_8bit$", out, re.MULTILINE)
-    assert re.search(r"^  experiment = null {2,}mini, voxceleb, voxceleb_adamw, voxceleb_lm$", out, re.MULTILINE)
+    experiments = "mini, mini_lm, voxceleb, voxceleb_adamw, voxceleb_lm"
+    assert re.search(rf"^  experiment = null {{2,}}{experiments}$", out, re.MULTILINE)
     assert re.search(r"^  optim.lr = 0.4 {2,}peak learning rate", out, re.MULTILINE)
 
 

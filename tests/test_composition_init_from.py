@@ -34,6 +34,14 @@ def test_network_and_features_are_those_of_init_from(origin, part, caplog):
     assert load(*overrides, "experiment=mini").model.name == "resnet18"
 
 
+def test_fine_tuning_after_the_mini_recipe(origin):
+    config = load("experiment=mini_lm", f"init_from={origin}")
+    assert (config.model.name, config.init_head, config.data.speeds) == ("resnet18", "original_speakers", [1.0])
+    assert (config.data.crop_frames, config.loss.margin) == (300, 0.4)
+    schedule = config.margin_schedule
+    assert (schedule.name, schedule.initial, schedule.start, schedule.end) == ("constant", 0.0, 0.0, 0.0)
+
+
 def test_the_command_line_wins_over_init_from(origin):
     config = load(f"init_from={origin}", "model=resnet34", "features.num_bins=80")
     assert config.model == ResNetConfig("resnet34")

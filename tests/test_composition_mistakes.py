@@ -153,7 +153,7 @@ def test_an_empty_value(value):
 
 def test_a_key_of_another_optimizer_names_the_one_it_belongs_to():
     assert refusal("optim=adamw", "optim.momentum=0.9") == (
-        "optim=adamw has no key 'optim.momentum', which belongs to optim=sgd, optim=sgd_8bit; "
+        "optim=adamw has no key 'optim.momentum', which belongs to optim=sgd, optim=muon, optim=sgd_8bit; "
         "its keys: name, lr, weight_decay, beta1, beta2, eps"
     )
     assert refusal("optim.beta1=0.9").startswith("optim=sgd has no key 'optim.beta1', which belongs to optim=adamw, ")

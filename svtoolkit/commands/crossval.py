@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from svtoolkit.data.tables import write_table
 from svtoolkit.data.trials import read_trials
 from svtoolkit.distributed.rank import rank_in_environment
 from svtoolkit.errors import UserError
+from svtoolkit.reporting.crossval_lines import told
 from svtoolkit.runs.exp_dir import CONFIG, LOGS, check_same_config, write_config
 from svtoolkit.runs.provenance import write_record
 from svtoolkit.runs.run_history import read_history
@@ -39,6 +40,9 @@ SYSTEMS = {"cosine": "none", "as-norm": "as-norm"}
 
 RESULT, DONE, EPOCHS = "crossval.json", "fold.json", "epochs.json"
 """What all folds gave; one training of one fold, written when its scores are; how many epochs fit into minutes."""
+
+MADE_OF = "data.json"
+"""What the folds are of: a cross-validation is initialised from another one of the same."""
 
 TIMED = "timed"
 """Folder of the run of which an epoch is timed."""
@@ -81,7 +85,8 @@ def run(config: CrossvalConfig, command_line: str) -> int:
     busy = f"{out}: another cross-validation is running there; wait for it, stop it, or choose another exp_dir"
     with hold_alone(out / ".lock", busy=busy), inside_recipe():
         made_of = {"speakers": len(counts), "utterances": sum(counts.values()), "sha256": data.digest()}
-        claim_folder(out / "data.json", made_of, content="a cross-validation of", is_empty=not begun)
+        claim_folder(out / MADE_OF, made_of, content="a cross-validation of", is_empty=not begun)
+        _check_start(config, out)
         write_config(config)
         write_table(out / "spk2fold", {speaker: str(fold) for speaker, fold in fold_of.items()})
         if not begun:
@@ -119,9 +124,24 @@ def _check(config: CrossvalConfig) -> None:
         raise UserError(f"top_n is {config.top_n}, expected 2 or more")
     if config.minutes is not None and config.minutes <= 0:
         raise UserError(f"minutes is {config.minutes:g}, expected more than 0, or null")
+    if config.crops is not None and config.crops < 1:
+        raise UserError(f"crops is {config.crops}, expected 1 or more, or null")
+    if config.crop_seconds <= 0:
+        raise UserError(f"crop_seconds is {config.crop_seconds:g}, expected more than 0 seconds")
     if config.resamples < 0 or config.resamples == 1:
         raise UserError(f"resamples is {config.resamples}, expected 2 or more, such as 1000, or 0: no intervals")
     check_confidence(config.confidence)
+
+
+def _check_start(config: CrossvalConfig, out: Path) -> None:
+    """Refuse to begin a fold with weights that were trained on its speakers, in another cross-validation."""
+    other = Path(config.init_from or "") / MADE_OF
+    if config.init_from is not None and is_regular(other) and other.read_bytes() != (out / MADE_OF).read_bytes():
+        raise UserError(
+            f"{other}: init_from is a cross-validation of other folds or data, whose networks may have heard the "
+            f"speakers that are held out here; give the same data.train, fold_seed and folds, or "
+            f"spk2fold={Path(config.init_from, 'spk2fold')}"
+        )
 
 
 @dataclass(frozen=True)
@@ -182,6 +202,7 @@ def _one_fold(config: CrossvalConfig, fold: _Fold, command_line: str) -> None:
             model=str(model), data=str(fold.data / part), out=str(embeddings / part),
             device=config.trainer.device, threads=config.trainer.threads,
             channel=config.data.channel, resample=config.data.resample,
+            crops=config.crops, crop_seconds=config.crop_seconds,
         )  # fmt: skip
         _succeed(embed.run(settings, command_line))
     speakers = len(set(read_folded(fold.data / TRAIN, None, None).utt2spk.values()))
@@ -215,7 +236,10 @@ def _training(config: CrossvalConfig, fold: _Fold) -> TrainConfig:
     """The settings of one training: those of all, on the data of the fold, where paths are absolute."""
     shared = {item.name: getattr(config, item.name) for item in fields(TrainConfig)}
     data = replace(config.data, train=str(fold.data / TRAIN), root=None, source=None)
-    return TrainConfig(**shared | {"exp_dir": str(fold.exp_dir), "seed": fold.seed, "data": data, "resume": "auto"})
+    own = {"exp_dir": str(fold.exp_dir), "seed": fold.seed, "data": data, "resume": "auto"}
+    if config.init_from is not None and is_regular(Path(config.init_from) / MADE_OF):
+        own["init_from"] = str(Path(config.init_from) / f"fold{fold.number}" / f"seed{fold.seed}")
+    return TrainConfig(**shared | own)
 
 
 def _with_epochs(config: CrossvalConfig, fold: _Fold, minutes: float, out: Path, command_line: str) -> CrossvalConfig:
@@ -269,24 +293,6 @@ def _pool(
         mean = float(np.mean([one[name]["eer"] for one in done]))
         results[name] = {key: result[key] for key in kept} | {"mean_eer": mean}
     return results
-
-
-def told(done: Sequence[Mapping[str, Any]], pooled: Mapping[str, Any]) -> Iterator[str]:
-    """The figures of each training and of all."""
-    for one in done:
-        rates = ", ".join(f"{name} {100 * one[name]['eer']:.2f} %" for name in SYSTEMS)
-        yield (
-            f"fold {one['fold']}, seed {one['seed']}: EER {rates}; {one['trials']} trials, {one['training_speakers']} "
-            f"training speakers, {one['epochs']} epochs in {one['minutes']:.1f} minutes"
-        )
-    for name, result in pooled.items():
-        interval = ""
-        if result["eer_interval"]:
-            low, high = (100 * bound for bound in result["eer_interval"])
-            interval = f" ({low:.2f} to {high:.2f} over speakers)"
-        costs = ", ".join(f"minDCF({prior}) {cost:.4f}" for prior, cost in result["min_dcf"].items())
-        mean = f"the mean of the trainings is {100 * result['mean_eer']:.2f} %"
-        yield f"pooled, {name}: EER {100 * result['eer']:.2f} %{interval}, {costs}, {result['trials']} trials; {mean}"
 
 
 def _succeed(status: int) -> None:

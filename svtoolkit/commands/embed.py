@@ -19,6 +19,7 @@ from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
 from svtoolkit.data.validation import find_trials
 from svtoolkit.errors import UserError
 from svtoolkit.runs.provenance import write_record
+from svtoolkit.scoring.crop_extraction import CropExtractor
 from svtoolkit.scoring.embedding_file import write_embeddings
 from svtoolkit.scoring.embedding_parts import Extractor, digest_of, resumable_parts
 from svtoolkit.system.checksum import hash_file
@@ -100,11 +101,12 @@ def _of_exported(config: EmbedConfig, source: str) -> Prepared:
         resample=config.resample,
     )
     utterances = KaldiDir.read(config.data, config.root, source).utterances()
+    extractor = _of_crops(config, RuntimeExtractor(model, config.num_workers))
     made_of = _made_of(
         config, hash_file(Path(config.model)), model.exported.model, model.exported.features, utterances, None,
         model.runtime,
     )  # fmt: skip
-    return config, RuntimeExtractor(model, config.num_workers), utterances, made_of
+    return config, extractor, utterances, made_of
 
 
 def _of_model(config: EmbedConfig, source: str) -> Prepared:
@@ -141,7 +143,16 @@ def _of_model(config: EmbedConfig, source: str) -> Prepared:
     fit_extractor(model.extractor, description, config.memory_gib)
     digest, device = hash_file(require_release(config.model).weights), model.extractor.device.type
     made_of = _made_of(config, digest, description.model, description.features, utterances, form, device)
-    return config, model.extractor, utterances, made_of
+    return config, _of_crops(config, model.extractor), utterances, made_of
+
+
+def _of_crops(config: EmbedConfig, extractor: Extractor) -> Extractor:
+    """What embeds crops of utterances, where there are to be some."""
+    if config.crops is None:
+        return extractor
+    if extractor.stored:
+        raise UserError(f"crops is {config.crops}, but {config.data} holds features, no audio; leave it out")
+    return CropExtractor(extractor, config.crops, config.crop_seconds, config.num_workers)
 
 
 def _check_features(config: EmbedConfig, features: FeaturesConfig) -> str:
@@ -165,7 +176,9 @@ def _made_of(
     utterances: Sequence[Utterance], form: str | None, device: str,
 ) -> dict[str, object]:  # fmt: skip
     """All that the embeddings depend on, to the last bit; ``form``: of stored features, None of audio."""
-    chosen = ("channel", "resample", "precision", "batch_seconds", "batch_size", "threads")
+    chosen = ["channel", "resample", "precision", "batch_seconds", "batch_size", "threads"]
+    if config.crops is not None:
+        chosen += ["crops", "crop_seconds"]
     return {
         "weights": weights,
         "model": network,

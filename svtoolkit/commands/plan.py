@@ -191,11 +191,10 @@ def _cards(config: PlanConfig, card: Card) -> str:
 
 def _common_words(config: PlanConfig) -> list[str]:
     """What all ways have in common."""
-    words = words_of_run(
+    return words_of_run(
         config.model, config.loss, batch_size=config.effective_batch, frames=config.frames, num_bins=config.num_bins,
-        devices=config.gpus,
+        devices=config.gpus, ema=config.ema,
     )  # fmt: skip
-    return [*words, *(["trainer.ema=0.999"] if config.ema else [])]
 
 
 def _words(way: Way) -> list[str]:

@@ -17,9 +17,16 @@ from svtoolkit.config import (
 
 
 def words_of_run(
-    model: ModelConfig, loss: LossConfig, *, batch_size: int, frames: int, num_bins: int, devices: int
+    model: ModelConfig,
+    loss: LossConfig,
+    *,
+    batch_size: int,
+    frames: int,
+    num_bins: int,
+    devices: int,
+    ema: bool = False,
 ) -> list[str]:
-    """Network, head, effective batch and sizes; what a run begins with is left out."""
+    """Network, head, effective batch and sizes; what a run begins with is left out; ``ema``: with a moving average."""
     head = choice("loss", loss)
     return [
         *choice("model", model),
@@ -27,6 +34,7 @@ def words_of_run(
         *([f"data.crop_frames={frames}"] if frames != TrainDataConfig.crop_frames else []),
         *([f"features.num_bins={num_bins}"] if num_bins != FeaturesConfig.num_bins else []),
         *([f"trainer.devices={devices}"] if devices > 1 else []),
+        *(["trainer.ema=0.999"] if ema else []),
         *(head if head != ["loss=aam"] else []),
     ]
 

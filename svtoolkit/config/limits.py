@@ -48,6 +48,8 @@ LIMITS: dict[str, Limit] = {
     "resamples": Limit(1_000_000),
     "speakers": Limit(100_000),
     "utterances_per_speaker": Limit(100_000),
+    "crops": Limit(1000),
+    "crop_seconds": Limit(86_400),
     "data.crop_frames": Limit(30_000),
     "data.speeds": Limit(10, 0.1),
     "data.warps": Limit(2, 0.5),

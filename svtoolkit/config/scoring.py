@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from svtoolkit.config.data import CHANNEL, RESAMPLE, ROOT
 from svtoolkit.config.setting import REQUIRED, setting
+from svtoolkit.config.training import CROP_SECONDS, CROPS
 
 FRONT_END = (
     "features of a release that does not say them, as features=... of svt train: fbank80 (WeSpeaker's), kaldi_3d "
@@ -46,6 +47,8 @@ class EmbedConfig:
         120.0, "audio that goes through the network at once, at most; longer recordings go in stretches of that length"
     )
     batch_size: int = setting(32, "utterances of equal length that go together at most, within batch_seconds")
+    crops: int | None = setting(None, CROPS)
+    crop_seconds: float = setting(4.0, CROP_SECONDS)
     num_workers: int = setting(1, "reading threads")
     max_bad: float = setting(
         0.0,

@@ -13,6 +13,9 @@ from svtoolkit.config.networks import ModelConfig, ResNetConfig
 from svtoolkit.config.optimizers import OptimConfig, SGDConfig
 from svtoolkit.config.setting import REQUIRED, setting
 
+CROPS = "overlapping crops of an utterance whose unit embeddings are averaged; null: it is embedded whole"
+CROP_SECONDS = "length of a crop; an utterance that is no longer is embedded whole"
+
 
 @dataclass
 class TrainDataConfig:
@@ -229,6 +232,8 @@ class CrossvalConfig(TrainConfig):
     )
     average: int = setting(5, "epochs that are averaged; where fewer are kept, all of them")
     choose: str = setting("last", "as of svt average: last, best, or ema, the moving average of trainer.ema")
+    crops: int | None = setting(None, CROPS)
+    crop_seconds: float = setting(4.0, CROP_SECONDS)
     targets_per_speaker: int = setting(45, "most target trials of a speaker; as many non-target trials are drawn")
     top_n: int = setting(40, "AS-Norm: closest training speakers taken; all where a fold has fewer")
     resamples: int = setting(1000, "bootstrap resamples of the speakers; 0: no intervals")

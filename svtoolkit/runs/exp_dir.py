@@ -52,7 +52,7 @@ ARITHMETIC = {"memory.exact", "memory.exact_bits"}
 NEW_GROUPS = ("compress", "distillation")
 """Groups that runs of older versions do not say."""
 
-NEW_KEYS: dict[str, Any] = {"choose": "last", "data.warps": [1.0]}
+NEW_KEYS: dict[str, Any] = {"choose": "last", "crop_seconds": 4.0, "data.warps": [1.0]}
 """Keys that runs and cross-validations of older versions do not say, and what they had."""
 
 FREE_PREFIX = "trainer.logger_settings"

@@ -240,8 +240,8 @@ def _difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     for key in keys:
         if key == "settings":
             settings = found.get(key) or {}
-            name = next(name for name in wanted[key] if settings.get(name) != wanted[key][name])
-            return f"{name}={_shown(settings.get(name))}, not {_shown(wanted[key][name])}"
+            name = next(name for name in settings | wanted[key] if settings.get(name) != wanted[key].get(name))
+            return f"{name}={_shown(settings.get(name))}, not {_shown(wanted[key].get(name))}"
         if key in _WORDS:
             return _WORDS[key]
     return f"{keys[0]} {found.get(keys[0])}, not {wanted[keys[0]]}" if keys else "further settings"

@@ -114,6 +114,26 @@ def test_the_moving_average_is_what_is_released(speech, tmp_path, monkeypatch):
     assert [(config.choose, config.exp_dir) for config in chosen] == [("ema", f"{tmp_path}/cv/fold1/seed3")]
 
 
+def test_each_fold_begins_with_the_network_that_has_not_heard_its_speakers(
+    finished, speech, tmp_path, monkeypatch, capsys
+):
+    started = []
+    train = crossval.train.run
+
+    def stop_at_the_second(config, line):
+        started.append(config.init_from)
+        return 143 if len(started) == 2 else train(config, line)
+
+    monkeypatch.setattr(crossval.train, "run", stop_at_the_second)
+    words = ["crossval", *WORDS, f"data.train={speech}", f"init_from={finished}"]
+    assert main([*words, f"exp_dir={tmp_path}/cv"]) == 143
+    assert started == [f"{finished}/fold1/seed3", f"{finished}/fold2/seed3"]
+    found = said(capsys, *words, "fold_seed=9", f"exp_dir={tmp_path}/other")
+    assert f"{finished}/data.json: init_from is a cross-validation of other folds or data" in found
+    assert f"spk2fold={finished}/spk2fold" in found
+    assert len(started) == 2
+
+
 def test_what_an_older_version_began_is_resumed(finished, speech, tmp_path, capsys):
     out = tmp_path / "cv"
     shutil.copytree(finished, out)

@@ -15,7 +15,7 @@ from command_material import RATE, voice, write_data, write_model
 from svtoolkit import load_model
 from svtoolkit.checkpoints.released import read_released, write_released
 from svtoolkit.cli import main
-from svtoolkit.scoring import embedding_parts
+from svtoolkit.scoring import crop_extraction, embedding_parts
 from svtoolkit.scoring.forward import BoundedForward
 
 
@@ -198,6 +198,34 @@ def test_killed_and_run_again_it_goes_on_to_the_same_bytes(tmp_path, model, eval
     assert not (tmp_path / "e.parts").exists()
 
 
+@pytest.mark.usefixtures("told_at_once")
+def test_crops_are_averaged_and_resumed(tmp_path, model, eval_data, eval_dir, monkeypatch):
+    """0.9 s or 0.95 s each: three crops of 0.5 s begin at 0, 0.2 or 0.225, and 0.4 or 0.45 s."""
+    monkeypatch.setattr(crop_extraction, "TOGETHER", 4)
+    words = ("crops=3", "crop_seconds=0.5", "batch_size=3")
+    assert embed(model, eval_data, tmp_path / "whole" / "e", *words) == 0
+    vectors = kaldiio.load_scp(f"{tmp_path}/whole/e.scp")
+    samples, _ = soundfile.read(eval_dir.wav_scp["s21-3"], dtype="float32")
+    loaded = load_model(model)
+    crops = [loaded.embed(samples[round(start * RATE) :][: RATE // 2]) for start in (0.0, 0.225, 0.45)]
+    expected = np.mean([crop / np.linalg.norm(crop) for crop in crops], axis=0)
+    np.testing.assert_allclose(vectors["s21-3"], expected, rtol=1e-4, atol=1e-6)
+    record = yaml.safe_load((tmp_path / "whole" / "e.yaml").read_text())
+    assert (record["crops"], record["crop_seconds"], record["utterances"]) == (3, 0.5, 16)
+    assert record["audio_seconds"] == pytest.approx(8 * 0.9 + 8 * 0.95, abs=0.01)
+    embed_until_killed(6, model, eval_data, tmp_path / "e", *words)
+    assert embed(model, eval_data, tmp_path / "e", *words) == 0
+    assert results(tmp_path / "e") == results(tmp_path / "whole" / "e")
+
+
+def test_crops_of_no_length(tmp_path, model, eval_data, capsys):
+    assert embed(model, eval_data, tmp_path / "e", "crops=3", "crop_seconds=0") == 1
+    assert "error: crop_seconds is 0, expected more than 0 seconds" in capsys.readouterr().err
+    assert embed(model, eval_data, tmp_path / "e", "crops=0") == 1
+    assert "error: crops is 0, expected 1 or more, or null: the whole utterance" in capsys.readouterr().err
+    assert not list(tmp_path.glob("e*"))
+
+
 def test_parts_that_lost_their_vectors_are_made_again(tmp_path, model, eval_data, calls, caplog):
     assert embed(model, eval_data, tmp_path / "whole" / "e", "batch_size=3") == 0
     embed_until_killed(4, model, eval_data, tmp_path / "e", "batch_size=3")
@@ -215,6 +243,7 @@ CHANGES = {
     "data": "other utterances",
     "batch_size=2": "batch_size=3, not 2",
     "resample=true": "resample=false, not true",
+    "crops=3": "crops=null, not 3",
 }
 
 

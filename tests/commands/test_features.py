@@ -146,6 +146,7 @@ def test_of_a_directory_with_both_the_key_chooses(tmp_path, model, eval_data, st
     [
         (["source=feats"], "source is 'feats', expected files, shards or features, or null for what is there"),
         (["channel=0"], "channel is 0, but {data} holds features, no audio; leave it out"),
+        (["crops=3"], "crops is 3, but {data} holds features, no audio; leave it out"),
         (["resample=true"], "resample is true, but {data} holds features, no audio; leave it out"),
     ],
 )

@@ -13,11 +13,14 @@ from torch import nn
 
 from svtoolkit.checkpoints.released import read_released
 from svtoolkit.cli import main
-from svtoolkit.config import LossConfig, MemoryPredictionConfig, ResNetConfig, TwoStageConfig
+from svtoolkit.composition.train_words import words_of_run
+from svtoolkit.config import LossConfig, MemoryPredictionConfig, PlanConfig, ResNetConfig, TwoStageConfig
 from svtoolkit.errors import UserError
 from svtoolkit.optim import WeightAverage
+from svtoolkit.planning.cards import find_card
 from svtoolkit.planning.memory_prediction import predict_memory
 from svtoolkit.planning.micro_batch import step_of
+from svtoolkit.planning.network_plans import fitting_networks
 from svtoolkit.planning.profiler import profiler_of
 from svtoolkit.runs.epoch_weights import load_epoch_weights, weights_path
 from svtoolkit.runs.full_state import load_latest_state, read_verified
@@ -238,3 +241,13 @@ def test_plans_count_them():
             weights.append(profiler.profile_step(question.memory, "fp32").weights)
             size = sum(4 * tensor.numel() for tensor in WeightAverage(profiler.network, 0.9).weights.values())
     assert weights[1] - weights[0] == size > 0
+
+
+def test_a_plan_says_the_word_and_all_networks_are_fitted_with_it():
+    sizes = {"batch_size": 8, "frames": 200, "num_bins": 80, "devices": 1}
+    words = words_of_run(ResNetConfig(name="resnet34"), LossConfig(name="aam"), **sizes, ema=True)
+    assert "trainer.ema=0.999" in words
+    plans = [fitting_networks(PlanConfig(gpu="2080ti", ema=ema), find_card("2080ti", None)) for ema in (False, True)]
+    (without,), (with_one,) = ([each for each in plan if each.name == "resnet293"] for plan in plans)
+    assert with_one.micro_batch > 0
+    assert with_one.peak_bytes > without.peak_bytes or with_one.micro_batch < without.micro_batch
