@@ -15,6 +15,7 @@ import soundfile
 import torch
 from paths import ROOT
 from plugin_package import examples
+from sklearn.decomposition import PCA
 from tiny_runs import read_records, tiny_config
 
 from svtoolkit import cli, composition
@@ -31,7 +32,10 @@ from svtoolkit.models.front_ends import front_end_of
 from svtoolkit.models.registry import NETWORKS
 from svtoolkit.optim import build_optimizer, settings_of
 from svtoolkit.registry import Registry, Row
+from svtoolkit.scoring.backends.training import train_backend
+from svtoolkit.scoring.cosine import EmbeddingTable
 from svtoolkit.scoring.quality.table import read_quality
+from svtoolkit.scoring.systems import systems_of
 from svtoolkit.training.experiment import train
 from svtoolkit.training.run_record import open_record
 
@@ -40,7 +44,7 @@ ROWS = [name for name in examples() if ", in " in name]
 REGISTRIES = {
     "augmentation": "AUGMENTATIONS", "commands": "COMMANDS", "corpora": "CORPORA", "features": "FRONT_ENDS",
     "loggers": "LOGGERS", "losses": "LOSSES", "models": "NETWORKS", "optim": "OPTIMIZERS",
-    "scoring/quality": "MEASURES",
+    "scoring/backends": "BACKENDS", "scoring/quality": "MEASURES",
 }  # fmt: skip
 """Folder of svtoolkit -> where its rows stand."""
 ONE_EPOCH = {"trainer__epochs": 1, "data__speeds": [1.0], "validation__speakers": 0}
@@ -126,6 +130,19 @@ def test_a_new_family_a_loss_a_front_end_and_an_optimizer_train_together(added, 
     assert train(config) is None
     assert learns(tmp_path / "exp")
     assert train(config) is None  # finds its state again
+
+
+def test_a_back_end_is_trained_and_scores_with_normalisation(added):
+    added("scoring/backends")
+    rng = np.random.default_rng(0)
+    utt2spk = {f"s{row // 3}-{row}": f"s{row // 3}" for row in range(30)}
+    table = EmbeddingTable(list(utt2spk), rng.normal(size=(30, 6)) * np.arange(1, 7))
+    found = train_backend("principal", table, utt2spk, {"dim": 4, "shrinkage": 0.0}).apply(table).matrix
+    centred = table.matrix - table.matrix.mean(axis=0)
+    first = PCA(4, whiten=True).fit_transform(centred / np.linalg.norm(centred, axis=1, keepdims=True))
+    first /= np.linalg.norm(first, axis=1, keepdims=True)
+    np.testing.assert_allclose(found @ found.T, first @ first.T, atol=1e-9)
+    assert systems_of(["principal-as-norm"], key="backends") == {"principal-as-norm": ("principal", "as-norm")}
 
 
 def test_a_new_family_says_what_makes_no_network(added):

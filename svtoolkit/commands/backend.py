@@ -41,9 +41,9 @@ def run(config: BackendConfig, command_line: str) -> int:
     facts = backend.facts
     if facts["speakers"] < FEW_SPEAKERS:
         log.warning(
-            "%d speakers are few to learn from: compare with the cosine on speakers that took no part",
-            facts["speakers"],
-        )
+            "%d speakers are few to learn from: compare with the cosine on others, as by `svt crossval backends=%s`",
+            facts["speakers"], f"[cosine,{config.kind}]",
+        )  # fmt: skip
     log.info(
         "%s of %d utterances of %d speakers, %d -> %d dimensions -> %s",
         config.kind, facts["utterances"], facts["speakers"], table.dimension, backend.dimension, config.out,

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from svtoolkit.commands import average, embed, score, train
-from svtoolkit.config import AverageConfig, CrossvalConfig, EmbedConfig, ScoreConfig, TrainConfig
+from svtoolkit.commands import average, backend, embed, score, train
+from svtoolkit.config import AverageConfig, BackendConfig, CrossvalConfig, EmbedConfig, ScoreConfig, TrainConfig
 from svtoolkit.data.fold_dirs import EVAL, TRAIN, TRIALS, FoldedData, read_folded, write_pooled
 from svtoolkit.data.folds import draw_folds, read_folds
 from svtoolkit.data.tables import write_table
@@ -28,6 +28,7 @@ from svtoolkit.scoring.bootstrap import check_confidence
 from svtoolkit.scoring.evaluation import evaluate_scores
 from svtoolkit.scoring.result import make_result
 from svtoolkit.scoring.score_file import align_scores, write_scores
+from svtoolkit.scoring.systems import System, systems_of
 from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.output import inside_recipe, say_next
 from svtoolkit.system.output_folder import claim_folder, hold_alone
@@ -35,11 +36,8 @@ from svtoolkit.system.regular_file import is_regular
 
 log = logging.getLogger(__name__)
 
-SYSTEMS = {"cosine": "none", "as-norm": "as-norm"}
-"""Score file -> how its scores are normalised."""
-
 RESULT, DONE, EPOCHS = "crossval.json", "fold.json", "epochs.json"
-"""What all folds gave; one training of one fold, written when its scores are; how many epochs fit into minutes."""
+"""What all folds gave; one training of one fold and its figures so far; how many epochs fit into minutes."""
 
 MADE_OF = "data.json"
 """What the folds are of: a cross-validation is initialised from another one of the same."""
@@ -47,9 +45,9 @@ MADE_OF = "data.json"
 TIMED = "timed"
 """Folder of the run of which an epoch is timed."""
 
-FREE_KEYS = {"seed", "seeds", "spk2fold", "resamples", "confidence"}
-"""Keys that may change when a cross-validation is resumed: trainings are added, intervals drawn anew. What stands in
-spk2fold is told by the digest of the data."""
+FREE_KEYS = {"seed", "seeds", "spk2fold", "backends", "resamples", "confidence"}
+"""Keys that may change when a cross-validation is resumed: trainings and scores are added, intervals drawn anew. What
+stands in spk2fold is told by the digest of the data."""
 
 
 class StoppedError(Exception):
@@ -100,8 +98,8 @@ def run(config: CrossvalConfig, command_line: str) -> int:
     _write_json(out / RESULT, {"command": command_line, "folds": done, "pooled": pooled})
     for line in told(done, pooled):
         log.info("%s", line)
-    other = str(Path(out.parent, "OTHER", "scores", "cosine.json"))
-    say_next("svt", "compare", str(out / "scores" / "cosine.json"), other)
+    compared = f"{config.backends[0]}.json"
+    say_next("svt", "compare", str(out / "scores" / compared), str(Path(out.parent, "OTHER", "scores", compared)))
     return 0
 
 
@@ -131,6 +129,7 @@ def _check(config: CrossvalConfig) -> None:
     if config.resamples < 0 or config.resamples == 1:
         raise UserError(f"resamples is {config.resamples}, expected 2 or more, such as 1000, or 0: no intervals")
     check_confidence(config.confidence)
+    systems_of(config.backends, key="backends")
 
 
 def _check_start(config: CrossvalConfig, out: Path) -> None:
@@ -180,21 +179,27 @@ def _all_folds(config: CrossvalConfig, out: Path, command_line: str) -> list[dic
     ]
     if config.minutes is not None:
         config = _with_epochs(config, folds[0], config.minutes, out, command_line)
+    systems = systems_of(config.backends, key="backends")
     done = []
     for place, fold in enumerate(folds, start=1):
-        if is_regular(fold.exp_dir / DONE):
-            log.info("fold %d, seed %d: finished before", fold.number, fold.seed)
-        else:
+        noted = fold.exp_dir / DONE
+        if not is_regular(noted):
             log.info("=== fold %d, seed %d: %d of %d trainings", fold.number, fold.seed, place, len(folds))
-            _one_fold(config, fold, command_line)
-        done.append(json.loads((fold.exp_dir / DONE).read_text(encoding="utf-8")))
+            _write_json(noted, _embed(config, fold, command_line))
+        found = json.loads(noted.read_text(encoding="utf-8"))
+        missing = [name for name in systems if name not in found]
+        for name in missing:
+            found[name] = _score(config, fold, name, systems[name], found["training_speakers"], command_line)
+            _write_json(noted, found)
+        if not missing:
+            log.info("fold %d, seed %d: finished before", fold.number, fold.seed)
+        done.append(found)
     return done
 
 
-def _one_fold(config: CrossvalConfig, fold: _Fold, command_line: str) -> None:
-    """Train, average, embed, score; each step is the command of that name."""
-    model, scores = fold.exp_dir / "model", fold.exp_dir / "scores"
-    embeddings = fold.exp_dir / "embeddings"
+def _embed(config: CrossvalConfig, fold: _Fold, command_line: str) -> dict[str, Any]:
+    """Train, average, embed, each by the command of that name; returns what is known of the training."""
+    model, embeddings = fold.exp_dir / "model", fold.exp_dir / "embeddings"
     _succeed(train.run(_training(config, fold), command_line))
     _succeed(average.run(AverageConfig(str(fold.exp_dir), config.average, config.choose, str(model)), command_line))
     for part in (EVAL, TRAIN):
@@ -206,30 +211,37 @@ def _one_fold(config: CrossvalConfig, fold: _Fold, command_line: str) -> None:
         )  # fmt: skip
         _succeed(embed.run(settings, command_line))
     speakers = len(set(read_folded(fold.data / TRAIN, None, None).utt2spk.values()))
-    listed = read_trials(fold.trials)
-    measured = {}
-    for name, normalisation in SYSTEMS.items():
-        normalised = normalisation != "none"
-        scored = ScoreConfig(
-            trials=str(fold.trials), embeddings=str(embeddings / f"{EVAL}.scp"), out=str(scores / name),
-            normalisation=normalisation,
-            cohort=str(embeddings / f"{TRAIN}.scp"), cohort_utt2spk=str(fold.data / TRAIN / "utt2spk"),
-            utt2spk=str(fold.data / EVAL / "utt2spk"), subtract_mean=normalised,
-            top_n=min(config.top_n, speakers) if normalised else None,
-        )  # fmt: skip
-        _succeed(score.run(scored, command_line))
-        figures = evaluate_scores(
-            str(scores / name), listed, utt2spk=None, resamples=0, confidence=config.confidence, seed=0
-        )
-        measured[name] = {"eer": figures["eer"], "min_dcf": figures["min_dcf"]}
     epochs = [record for record in read_history(fold.exp_dir / LOGS / "history.jsonl") if record["kind"] == "epoch"]
-    _write_json(
-        fold.exp_dir / DONE,
-        {
-            "fold": fold.number, "seed": fold.seed, "trials": len(listed), "training_speakers": speakers,
-            "epochs": len(epochs), "minutes": round(epochs[-1]["seconds"] / 60, 3), **measured,
-        },
+    return {
+        "fold": fold.number, "seed": fold.seed, "trials": len(read_trials(fold.trials)), "training_speakers": speakers,
+        "epochs": len(epochs), "minutes": round(epochs[-1]["seconds"] / 60, 3),
+    }  # fmt: skip
+
+
+def _score(
+    config: CrossvalConfig, fold: _Fold, name: str, system: System, speakers: int, command_line: str
+) -> dict[str, Any]:
+    """Train the back end where there is one, score by the command of that name; returns the error rates."""
+    embeddings, scores = fold.exp_dir / "embeddings", fold.exp_dir / "scores" / name
+    train_scp, utt2spk = str(embeddings / f"{TRAIN}.scp"), str(fold.data / TRAIN / "utt2spk")
+    normalised = system.normalisation != "none"
+    file = None
+    if system.backend is not None:
+        file = str(fold.exp_dir / "backends" / f"{system.backend}.safetensors")
+        settings = BackendConfig(kind=system.backend, embeddings=train_scp, utt2spk=utt2spk, out=file)
+        if not is_regular(file):
+            _succeed(backend.run(settings, command_line))
+    scored = ScoreConfig(
+        trials=str(fold.trials), embeddings=str(embeddings / f"{EVAL}.scp"), out=str(scores), backend=file,
+        normalisation=system.normalisation, cohort=train_scp, cohort_utt2spk=utt2spk,
+        utt2spk=str(fold.data / EVAL / "utt2spk"), subtract_mean=normalised and file is None,
+        top_n=min(config.top_n, speakers) if normalised else None,
     )  # fmt: skip
+    _succeed(score.run(scored, command_line))
+    figures = evaluate_scores(
+        str(scores), read_trials(fold.trials), utt2spk=None, resamples=0, confidence=config.confidence, seed=0
+    )
+    return {"eer": figures["eer"], "min_dcf": figures["min_dcf"]}
 
 
 def _training(config: CrossvalConfig, fold: _Fold) -> TrainConfig:
@@ -277,11 +289,12 @@ def _pool(
     parts = [(f"seed{one['seed']}/" if several else "", lists[one["fold"]]) for one in done]
     pooled = write_pooled(out / EVAL, data, parts)
     results = {}
-    for name, normalisation in SYSTEMS.items():
+    for name, system in systems_of(config.backends, key="backends").items():
         files = [out / f"fold{one['fold']}" / f"seed{one['seed']}" / "scores" / name for one in done]
         scores = [align_scores(trials, file) for file, (_, trials) in zip(files, parts, strict=True)]
         write_scores(out / "scores" / name, pooled, np.concatenate(scores))
-        facts = {"out": str(out / "scores" / name), "normalisation": normalisation, "folds": list(map(str, files))}
+        facts = {"backend_kind": system.backend, "normalisation": system.normalisation, "folds": list(map(str, files))}
+        facts["out"] = str(out / "scores" / name)
         write_record(out / "scores" / f"{name}.yaml", command_line, facts)
         result = make_result(
             str(out / "scores" / name), str(out / EVAL / TRIALS), utt2spk=str(out / EVAL / "utt2spk"),

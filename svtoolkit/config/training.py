@@ -235,6 +235,11 @@ class CrossvalConfig(TrainConfig):
     crops: int | None = setting(None, CROPS)
     crop_seconds: float = setting(4.0, CROP_SECONDS)
     targets_per_speaker: int = setting(45, "most target trials of a speaker; as many non-target trials are drawn")
+    backends: list[str] = setting(
+        ["cosine", "as-norm"],
+        "how each fold is scored: cosine, as-norm, and lda, wccn, plda, with -as-norm behind them or without, of "
+        "back ends trained on the training speakers of the fold; may grow when resumed",
+    )
     top_n: int = setting(40, "AS-Norm: closest training speakers taken; all where a fold has fewer")
     resamples: int = setting(1000, "bootstrap resamples of the speakers; 0: no intervals")
     confidence: float = setting(0.95, "of the intervals: share of resamples within them")

@@ -132,7 +132,7 @@ def test_what_was_done_stands_in_the_file_and_beside_it(trained, embeddings, tra
         (["kind=ldaa"], "there is no back end 'ldaa'; did you mean 'lda'?"),
         (["kind=wccn", "dim=3"], "{scp}: back end wccn has no option 'dim'; "),
         (["kind=lda", "iterations=3"], "{scp}: back end lda has no option 'iterations'; "),
-        (["dim=6"], "{scp}: dim is 6, expected 1 to 5: the embeddings have 16 dimensions, and 6 speakers differ in 5"),
+        (["dim=6"], "{scp}: dim is 6, expected 2 to 5: the embeddings have 16 dimensions, and 6 speakers differ in 5"),
         (["utt2spk=/nowhere"], "/nowhere: there is no such file"),
         (["embeddings=/nowhere"], "/nowhere: there is no such file; expected the scp that `svt embed` wrote"),
     ],

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import yaml
 from command_material import TRAIN_WORDS, said, write_data
 
 from svtoolkit.cli import main
@@ -173,6 +174,40 @@ def test_two_systems_are_compared_and_seeds_are_trials_of_their_own(finished, sp
     assert "can be compared on the same trials alone" in refused
 
 
+def test_back_ends_are_added_without_training_or_embedding_again(finished, speech, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "cv"
+    shutil.copytree(finished, out)
+    for name in ("train", "average", "embed"):
+        monkeypatch.setattr(getattr(crossval, name), "run", lambda config, line: pytest.fail("is done again"))
+    scored: list[str] = []
+    score = crossval.score.run
+    monkeypatch.setattr(crossval.score, "run", lambda config, line: scored.append(config.out) or score(config, line))
+    words = ["crossval", *WORDS, f"data.train={speech}", f"exp_dir={out}"]
+    assert main([*words, "backends=[as-norm,plda,wccn-as-norm]"]) == 0
+    folds = [out / f"fold{number}" / "seed3" for number in (1, 2)]
+    assert scored == [str(fold / "scores" / name) for fold in folds for name in ("plda", "wccn-as-norm")]
+    content = result(out)
+    assert list(content["pooled"]) == ["as-norm", "plda", "wccn-as-norm"]
+    assert content["pooled"]["as-norm"]["eer"] == result(finished)["pooled"]["as-norm"]["eer"]
+    for fold, one in zip(folds, content["folds"], strict=True):
+        held_out = set(read_utt2spk(fold.parent / "eval" / "utt2spk"))
+        trained = read_utt2spk(fold.parent / "train" / "utt2spk")
+        facts = yaml.safe_load((fold / "backends" / "plda.safetensors.yaml").read_text())
+        assert (facts["utterances"], facts["utt2spk"]) == (len(trained), str(fold.parent / "train" / "utt2spk"))
+        assert not held_out & set(trained)
+        trials = read_trials(fold.parent / "eval" / "trials")
+        for name in ("plda", "wccn-as-norm"):
+            scores = align_scores(trials, fold / "scores" / name)
+            assert one[name]["eer"] == equal_error_rate(scores, trials.target)[0]
+    evaluated = json.loads((out / "scores" / "wccn-as-norm.json").read_text())
+    assert evaluated["scores"] == "wccn, as-norm"
+    capsys.readouterr()
+    assert main(["compare", f"{out}/scores/as-norm.json", f"{out}/scores/plda.json", "resamples=80"]) == 0
+    scored.clear()
+    assert main([*words, "backends=[plda]"]) == 0
+    assert not scored
+
+
 def test_minutes_choose_the_epochs_by_one_that_is_timed(speech, tmp_path, monkeypatch, capsys):
     epochs = []
     run = crossval.train.run
@@ -199,6 +234,9 @@ def test_minutes_choose_the_epochs_by_one_that_is_timed(speech, tmp_path, monkey
             ["folds=5"],
             "folds is 5, but there are 8 speakers, and trials of a fold need two; expected 10",
         ),
+        (["backends=[pldda]"], "backends: there is no 'pldda'; did you mean 'plda'? (all: cosine, as-norm, lda, "),
+        (["backends=[]"], "backends is [], expected one or more of cosine, as-norm, lda, lda-as-norm, wccn, "),
+        (["backends=[lda,lda]"], "backends is ['lda', 'lda'], expected one or more of "),
         (["seeds=[1,1]"], "seeds is [1, 1], expected each seed once"),
         (["average=0"], "average is 0, expected 1 or more"),
         (["choose=first"], "choose is 'first', expected last, best or ema"),

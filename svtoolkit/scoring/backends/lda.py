@@ -21,14 +21,19 @@ def train(training: LabelledEmbeddings, settings: LDAConfig) -> Trained:
     B weighs each speaker by his utterances, as Kaldi and scikit-learn do; W is shrunk.
 
     Raises:
-        UserError: ``dim`` is none that there can be.
+        UserError: ``dim`` is none that there can be, or fewer than three speakers.
     """
     statistics = training.statistics()
     most = min(statistics.means.shape[1], len(statistics.counts) - 1)
-    dim = max(1, most // 2) if settings.dim is None else settings.dim
-    if not 1 <= dim <= most:
+    dim = max(2, most // 2) if settings.dim is None else settings.dim
+    if most < 2:
         raise UserError(
-            f"dim is {dim}, expected 1 to {most}: the embeddings have {statistics.means.shape[1]} dimensions, and "
+            f"found {len(statistics.counts)} speakers and embeddings of {statistics.means.shape[1]} dimensions; LDA "
+            "needs 3 speakers and 2 dimensions, as length one leaves of a single direction the sign alone"
+        )
+    if not 2 <= dim <= most:
+        raise UserError(
+            f"dim is {dim}, expected 2 to {most}: the embeddings have {statistics.means.shape[1]} dimensions, and "
             f"{len(statistics.counts)} speakers differ in {len(statistics.counts) - 1}"
         )
     within, shrinkage = statistics.within(settings.shrinkage)

@@ -111,8 +111,8 @@ def test_a_file_holds_all_and_the_same_bytes_each_time(drawn, tmp_path, kind):
     [
         ("pldda", {}, "there is no back end 'pldda'; did you mean 'plda'?"),
         ("wccn", {"dim": 2}, "back end wccn has no option 'dim'; "),
-        ("lda", {"dim": 6}, "dim is 6, expected 1 to 5: the embeddings have 5 dimensions, and 40 speakers"),
-        ("plda", {"dim": 0}, "dim is 0, expected 1 to 5"),
+        ("lda", {"dim": 6}, "dim is 6, expected 2 to 5: the embeddings have 5 dimensions, and 40 speakers"),
+        ("plda", {"dim": 1}, "dim is 1, expected 2 to 5"),
         ("plda", {"iterations": 0}, "iterations is 0, expected 1 or more"),
         ("lda", {"shrinkage": 1.0}, "shrinkage is 1, expected 0 or more and less than 1, or null"),
     ],
@@ -130,8 +130,11 @@ def test_too_few_speakers_or_recordings(drawn):
     for some, count, most in ((one, 1, len(one)), (single, 4, 1)):
         with pytest.raises(UserError, match=f"found {count} speakers; the most utterances of a speaker are {most}"):
             train_backend("lda", table, some)
-    with pytest.raises(UserError, match="expected 1 to 3: the embeddings have 5 dimensions, and 4 speakers diffe"):
+    with pytest.raises(UserError, match="expected 2 to 3: the embeddings have 5 dimensions, and 4 speakers diffe"):
         train_backend("lda", table, utt2spk, {"dim": 4})
+    two = {name: speaker for name, speaker in utt2spk.items() if speaker < "s002"}
+    with pytest.raises(UserError, match="found 2 speakers and embeddings of 5 dimensions; LDA needs 3 speakers"):
+        train_backend("plda", table, two)
     with pytest.raises(UserError, match="1 of 2 utterances have no embedding: other"):
         train_backend("lda", table, {"other": "s1", "s000-0": "s0"})
 
