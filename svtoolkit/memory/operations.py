@@ -21,6 +21,8 @@ def passes(operation: Any, args: Any) -> float:
     """Bytes that an operation moves, of the bytes of its inputs and results: some go over them more than once."""
     if operation is torch.ops.aten.native_batch_norm:
         return 3 / 2 if args[5] else 1.0  # in training the input is read for its statistics, then to be normalised
+    if operation is torch.ops.aten.copy_:
+        return 2 / 3  # what is overwritten is not read
     if operation is torch.ops.aten.native_batch_norm_backward:
         return 5 / 3 if args[7] and args[9][0] else 1.0  # two inputs are read for sums, then for the one result
     return 1.0

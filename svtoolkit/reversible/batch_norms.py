@@ -7,15 +7,15 @@ part of the batch is evaluated and differentiated without the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, wrap_torch_function
 
 from svtoolkit.reversible.recomputation import RandomState
 
@@ -109,6 +109,56 @@ def recorded_norms(device: torch.device) -> Iterator[Recording]:
         yield recording
     if random.is_consumed():
         recording.norms = None
+
+
+class KnownNorms(TorchFunctionMode):
+    """Norms of a whole batch take the statistics that they found before: their input is not read for these again.
+
+    Args:
+        norms: in order of calls.
+    """
+
+    def __init__(self, norms: Sequence[Norm]) -> None:
+        super().__init__()
+        self._norms = iter(norms)
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        given = dict(kwargs or {})
+        if func is F.batch_norm and _Call(*args, **given).training:
+            call, norm = _Call(*args, **given), next(self._norms, None)
+            if norm is not None:
+                return known_batch_norm(call.x, call.weight, call.bias, norm)
+        return func(*args, **given)
+
+
+def known_norms(norms: Sequence[Norm] | None) -> AbstractContextManager[object]:
+    """Context of a second evaluation of a whole batch; None: nothing is known of the first."""
+    return KnownNorms(norms) if norms else nullcontext()
+
+
+@wrap_torch_function(lambda x, *others: (x,))
+def known_batch_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, norm: Norm) -> Tensor:
+    """What a norm makes of a whole batch, of which the statistics are known; with the gradient of BatchNorm."""
+    return _Known.apply(x, weight, bias, norm) if torch.is_grad_enabled() else normalised(x, weight, bias, norm)
+
+
+class _Known(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, norm: Norm) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.norm = norm
+        return normalised(x, weight, bias, norm)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        found = torch.ops.aten.native_batch_norm_backward(
+            upstream[0], x, weight, None, None, ctx.norm.mean, ctx.norm.inverse, True, ctx.norm.eps,
+            [*ctx.needs_input_grad[:3]],
+        )  # fmt: skip
+        return *(each if needed else None for each, needed in zip(found, ctx.needs_input_grad, strict=False)), None
 
 
 class PartOfBatch(TorchFunctionMode):
@@ -206,6 +256,13 @@ def sums_of(x: Tensor, dy: Tensor, norm: Norm) -> Sums:
         [False, True, True],
     )  # fmt: skip
     return Sums(weight, bias)
+
+
+def product_sums(x: Tensor, y: Tensor) -> Tensor:
+    """Sums of x * y over all but the second dimension, each of them read once: (1, channels, 1, ...)."""
+    nothing = torch.zeros(x.shape[1], dtype=x.dtype, device=x.device)
+    sums = sums_of(x, y, Norm(nothing, torch.ones_like(nothing), 0.0, 0)).weight
+    return sums.view(1, -1, *[1] * (x.dim() - 2))
 
 
 def levels_of(nodes: dict[int, Any]) -> dict[int, int]:

@@ -45,7 +45,7 @@ class Chain(nn.Sequential):
                 found.append(module(found[-1]))
         else:
             for part in one_by_one(_planned(self.planner, len(modules))):
-                found.append(_run_parts(modules, (part,), found[-1]))
+                found.append(_run_parts(modules, (part,), found[-1], _keeps_norms(self.planner)))
         return found[1:]
 
 
@@ -81,24 +81,29 @@ def _planned(planner: Planner, count: int) -> Plan:
 
 
 def _run(modules: list[nn.Module], planner: Planner, x: Tensor) -> Tensor:
-    return _run_parts(modules, _planned(planner, len(modules)), x)
+    return _run_parts(modules, _planned(planner, len(modules)), x, _keeps_norms(planner))
 
 
-def _run_parts(modules: list[nn.Module], parts: tuple[Part, ...], x: Tensor) -> Tensor:
+def _keeps_norms(planner: Planner) -> bool:
+    """Whether a second evaluation of its chains may differ from the first by rounding."""
+    return getattr(planner, "keeps_norms", False)
+
+
+def _run_parts(modules: list[nn.Module], parts: tuple[Part, ...], x: Tensor, keeps_norms: bool) -> Tensor:
     """Never compiled, not even in parts: backward evaluates once more as it stands, and must find the same numbers."""
     if "torch._dynamo" not in sys.modules:  # importing it takes seconds, and only who compiles needs it
-        return _run_as_it_stands(modules, parts, x)
-    return torch.compiler.disable(_run_as_it_stands)(modules, parts, x)
+        return _run_as_it_stands(modules, parts, x, keeps_norms)
+    return torch.compiler.disable(_run_as_it_stands)(modules, parts, x, keeps_norms)
 
 
 _run_parts._torchdynamo_disable = True  # type: ignore[attr-defined]
 
 
-def _run_as_it_stands(modules: list[nn.Module], parts: tuple[Part, ...], x: Tensor) -> Tensor:
+def _run_as_it_stands(modules: list[nn.Module], parts: tuple[Part, ...], x: Tensor, keeps_norms: bool) -> Tensor:
     own = [modules[position] for position in positions(*parts)]
     if needs_gradient(own, x):
         _refuse_sharded(own)
-        return run_parts(modules, parts, x)
+        return run_parts(modules, parts, x, keeps_norms=keeps_norms)
     for module in own:
         x = module(x)
     return x

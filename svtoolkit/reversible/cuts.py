@@ -20,11 +20,15 @@ from svtoolkit.reversible.recomputation import (
 from svtoolkit.reversible.tape import Input, Kept, Run, record, unwind
 
 
-def recompute(modules: list[nn.Module], parts: tuple[Part, ...], x: Tensor) -> Tensor:
-    """``parts``, which are recomputed, on ``x``; it or their weights need a gradient."""
+def recompute(modules: list[nn.Module], parts: tuple[Part, ...], x: Tensor, *, keeps_norms: bool = False) -> Tensor:
+    """``parts``, which are recomputed, on ``x``; it or their weights need a gradient.
+
+    Args:
+        keeps_norms: as of a ``Run``.
+    """
     state = ModuleState(modules[position] for position in positions(*parts))
     parameters = [parameter for parameter in state.parameters if parameter.requires_grad]
-    return _Recomputed.apply(modules, parts, state, x, *parameters)
+    return _Recomputed.apply(modules, parts, state, keeps_norms, x, *parameters)
 
 
 class _Recomputed(torch.autograd.Function):
@@ -36,15 +40,16 @@ class _Recomputed(torch.autograd.Function):
         modules: list[nn.Module],
         parts: tuple[Part, ...],
         state: ModuleState,
+        keeps_norms: bool,
         x: Tensor,
         *parameters: nn.Parameter,
     ) -> Tensor:
         ctx.modules, ctx.state, ctx.parameters = modules, state, parameters
         ctx.autocast = AutocastState.capture(x.device)
-        run = Run(modules, ParameterGradients(parameters), {})
+        run = Run(modules, ParameterGradients(parameters), {}, keeps_norms=keeps_norms)
         ctx.norms = run.norms
         with ctx.autocast.restored():
-            kept, value = record(run, parts, x, needs_input=ctx.needs_input_grad[3], whole=True)
+            kept, value = record(run, parts, x, needs_input=ctx.needs_input_grad[4], whole=True)
         # The caller holds the input too: save it through autograd.
         first = kept[0]
         ctx.keeps_input = isinstance(first, Input) and first.part is parts[0] and isinstance(first.tensor, Tensor)
@@ -85,7 +90,7 @@ class _Recomputed(torch.autograd.Function):
         with untracked_statistics(ctx.state.modules), ctx.autocast.restored():
             # the engine's own gradient must not be overwritten
             dx = unwind(Run(ctx.modules, gradients, ctx.norms, owned), kept, [upstream.clone()])
-        return None, None, None, dx if ctx.needs_input_grad[3] else None, *gradients.in_order()
+        return None, None, None, None, dx if ctx.needs_input_grad[4] else None, *gradients.in_order()
 
 
 def _versions(kept: Iterable[Kept]) -> list[int | None]:

@@ -65,7 +65,8 @@ Part: TypeAlias = "Leaf | Segment"
 Plan: TypeAlias = "tuple[Part, ...]"
 Planner: TypeAlias = Callable[[int], Plan]
 """Number of modules -> what becomes of them. Neighbouring chains with the same planner are one: a plan of a whole
-network is a planner that all of its chains share, which is called with the number of all their modules."""
+network is a planner that all of its chains share, which is called with the number of all their modules. Where it has an
+attribute ``keeps_norms`` that is true, what BatchNorms found in the first evaluation is kept for all others."""
 
 
 def by_block(count: int, stash: Stash | None = None) -> Plan:

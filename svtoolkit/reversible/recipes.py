@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from svtoolkit.reversible.batch_norms import known_batch_norm, normalised
 from svtoolkit.reversible.recomputation import AutocastState
 
 POINTWISE = frozenset(
@@ -176,6 +177,8 @@ class Recipes(TorchFunctionMode):
         others = args[1:]
         if func is F.batch_norm:
             return _norm(*others, **given)
+        if func is known_batch_norm:
+            return lambda x: normalised(x, *others)
         if func in POINTWISE or (self.expansions and func in CONVOLUTIONS and _expands(*args, **given)):
             rest = {**given, "inplace": False} if given.get("inplace") else given
             return lambda x: func(x, *others, **rest)

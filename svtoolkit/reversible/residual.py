@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -51,11 +52,14 @@ def residual_backward(
         ceiling: where the ReLU ends.
         head: what comes before the body.
     """
-    norms = iter(request.norms[len(request.norms) - sum(map(_is_of_batch, [*body, *shortcut])) :])
+    count = len(request.norms) - sum(map(_is_of_batch, [*body, *shortcut]))
+    before, norms = iter(request.norms[:count]), iter(request.norms[count:])
     stretches, aside = _cut(body, norms, keeps_layers=request.keeps_layers), _cut(shortcut, norms)
     head = head or Head([], (), ())
     plan = head.plan_of_layers if request.keeps_layers else head.plan
-    run = Run([*head.layers], request.gradients, {})
+    counts = [sum(map(_is_of_batch, layer.modules())) for layer in head.layers]
+    known: dict[int, list[Norm] | None] = {place: [*islice(before, n)] for place, n in enumerate(counts)}
+    run = Run([*head.layers], request.gradients, known)
     kept, begin = record(run, plan, x, needs_input=request.needs_input, whole=True)
     read = [begin]
     for stretch in stretches[:-1]:
@@ -119,10 +123,10 @@ class _Stretch:
         """What the norm makes of some utterances."""
         return x if self.norm is None else normalised(x, self.layer.weight, self.layer.bias, self.norm)
 
-    def value(self, x: Tensor) -> Tensor:
-        """Of some utterances."""
+    def value(self, x: Tensor, count: int | None = None) -> Tensor:
+        """Of some utterances, by all layers or so many."""
         x = self.normalised(x)
-        for layer in self.layers:
+        for layer in self.layers[:count]:
             x = layer(x)
         return x
 
@@ -183,10 +187,19 @@ class _Room:
         return self._tensor
 
     def fill(self, rows: slice, part: Tensor) -> None:
+        tensor = self._opened(part)
+        if part.untyped_storage() is not tensor.untyped_storage():
+            tensor[rows] = part
+
+    def fill_clipped(self, rows: slice, part: Tensor, clip: nn.ReLU | nn.Hardtanh) -> None:
+        """With what an activation makes of a part."""
+        bounds = (0, None) if isinstance(clip, nn.ReLU) else (clip.min_val, clip.max_val)
+        torch.clamp(part, *bounds, out=self._opened(part)[rows])
+
+    def _opened(self, part: Tensor) -> Tensor:
         if self._tensor is None:
             self._tensor, self.place = self._found(part), None
-        if part.untyped_storage() is not self._tensor.untyped_storage():
-            self._tensor[rows] = part
+        return self._tensor
 
     def _found(self, part: Tensor) -> Tensor:
         place = self.place
@@ -223,9 +236,12 @@ def _evaluated(stretch: _Stretch, x: Tensor) -> Tensor:
     """Of the whole batch."""
     if stretch.norm is None and len(stretch.layers) == 1:
         return stretch.value(x)
-    room = _Room(None, len(x))
+    room, clip = _Room(None, len(x)), stretch.layers[-1] if stretch.layers else None
     for rows in parts_of(len(x)):
-        room.fill(rows, stretch.value(x[rows]))
+        if isinstance(clip, CLIPS):
+            room.fill_clipped(rows, stretch.value(x[rows], -1), clip)
+        else:
+            room.fill(rows, stretch.value(x[rows]))
     return room.tensor
 
 

@@ -10,14 +10,18 @@ from svtoolkit.reversible.plans import Leaf, Part, positions, runs_of
 from svtoolkit.reversible.tape import run_leaves
 
 
-def run_parts(modules: list[nn.Module], parts: tuple[Part, ...], x: Tensor) -> Tensor:
-    """Parts of a plan on ``x`` with gradients; neighbours that are recomputed are one step of autograd."""
+def run_parts(modules: list[nn.Module], parts: tuple[Part, ...], x: Tensor, *, keeps_norms: bool = False) -> Tensor:
+    """Parts of a plan on ``x`` with gradients; neighbours that are recomputed are one step of autograd.
+
+    Args:
+        keeps_norms: as of a ``Run``.
+    """
     for is_stored, group in runs_of(parts):
         own = [modules[position] for position in positions(*group)]
         if is_stored:
             x = run_leaves(modules, tuple(leaf for leaf in group if isinstance(leaf, Leaf)), x)
         elif needs_gradient(own, x):
-            x = recompute(modules, group, x)
+            x = recompute(modules, group, x, keeps_norms=keeps_norms)
         else:
             for module in own:
                 x = module(x)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from svtoolkit.reversible.batch_norms import product_sums
 from svtoolkit.reversible.recipes import Kept, Recipe, made_again
 from svtoolkit.reversible.recomputation import AutocastState, graph_is_kept
 from svtoolkit.reversible.stash import Stash
@@ -69,14 +70,15 @@ class SharedValues:
         self._values.append(_Value(value, end, self._sharing.stash if self._sharing else None))
 
     def mixed(self, weights: Sequence[Tensor]) -> Tensor:
-        """Sum of what is read of all values, each times its weight, which broadcasts to it."""
+        """Sum of what is read of all values, each times its weight: (1, rows, 1, ...) or of ones alone."""
         if self._sharing is None:
             found = self._values[0].value * weights[0]
             for each, weight in zip(self._values[1:], weights[1:], strict=True):
                 found = found + each.value * weight
             return found
         with torch.no_grad():
-            found = _mixed([(each.value, each.end, weight) for each, weight in zip(self._values, weights, strict=True)])
+            terms = [(each.value, each.end, weight) for each, weight in zip(self._values, weights, strict=True)]
+            found = _mixed(terms, is_first=True)
         if torch.is_grad_enabled():
             for each, weight in zip(self._values, weights, strict=True):
                 found = _Read.apply(found, each.value, weight, each.kept(), each.end, *each.end.parameters())
@@ -101,7 +103,8 @@ class SharedValues:
             if weights is None:
                 ((only, end),) = kept
                 return end(only.value())
-            return _mixed([(each.value(), end, weight) for (each, end), weight in zip(kept, weights, strict=True)])
+            terms = [(each.value(), end, weight) for (each, end), weight in zip(kept, weights, strict=True)]
+            return _mixed(terms, is_first=False)
 
         return made_again(x, Recipe(make, AutocastState.capture(x.device)))
 
@@ -170,12 +173,19 @@ def _chunks(batch: int) -> Iterator[slice]:
     return (slice(*pair) for pair in pairwise(bounds) if pair[0] < pair[1])
 
 
-def _mixed(terms: Sequence[tuple[Tensor, nn.Module, Tensor]]) -> Tensor:
-    """Sum of end(value) * weight, in the order in which they come."""
+def _mixed(terms: Sequence[tuple[Tensor, nn.Module, Tensor]], *, is_first: bool) -> Tensor:
+    """Sum of end(value) * weight, in the order in which they come.
+
+    Args:
+        is_first: to the bit what autograd would make; else up to rounding, in one pass for each.
+    """
     (value, end, weight), *others = terms
     found = end(value) * weight
     for value, end, weight in others:
         factor = _factor(end)
+        if factor is not None and not is_first:
+            _grouped(found, factor).addcmul_(value.unsqueeze(-1), weight.unsqueeze(-1))
+            continue
         for chunk in _chunks(len(value)):
             if factor is None:
                 found[chunk].add_(end(value[chunk]) * weight)
@@ -212,7 +222,7 @@ class _Read(torch.autograd.Function):
         factor = _factor(ctx.end)
         if factor is not None:
             upstream = _grouped(grad_output, factor).sum(-1) if factor > 1 else grad_output
-            of_weight = torch.linalg.vecdot(upstream, value.to(upstream.dtype)).unsqueeze(-1).sum_to_size(weight.shape)
+            of_weight = product_sums(upstream, value.to(upstream.dtype)).sum_to_size(weight.shape)
             return before, (upstream * weight).to(value.dtype), of_weight, None, None
         wanted = [each for each, needed in zip(parameters, ctx.needs_input_grad[5:], strict=True) if needed]
         sums: dict[Tensor, Tensor] = {}

@@ -7,6 +7,7 @@ it, and the last part of a segment that is evaluated again is differentiated fro
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import groupby
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from svtoolkit.reversible.batch_norms import Norm, recorded_norms
+from svtoolkit.reversible.batch_norms import Norm, known_norms, recorded_norms
 from svtoolkit.reversible.chunks import backward_in_chunks, can_chunk
 from svtoolkit.reversible.coupling import Record, ReversibleSequence, refuse_in_place
 from svtoolkit.reversible.manual_backward import GroupedBackward, Request, can_group, is_manual, recompute_backward
@@ -45,15 +46,17 @@ class Run(NamedTuple):
     """Whose parts they are, and where gradients of parameters go; statistics are untracked in the second evaluation.
 
     Attributes:
-        norms: by position, of modules that are differentiated in groups or chunks: what their norms found in the first
-            evaluation. None: they are differentiated otherwise.
+        norms: by position, what the norms of modules found in their first evaluation; None: they are not understood.
         owned: what is kept will not be asked again, and may be used up.
+        keeps_norms: whether norms are noted of all modules, else of those alone that are differentiated in groups or
+            chunks; a second evaluation is up to rounding then what the first was.
     """
 
     modules: list[nn.Module]
     gradients: ParameterGradients
     norms: dict[int, list[Norm] | None]
     owned: bool = True
+    keeps_norms: bool = False
 
     def learns(self, *parts: Part) -> bool:
         """Whether parts have a parameter that needs a gradient."""
@@ -213,14 +216,24 @@ def unwind(run: Run, kept: list[Kept], upstream: Upstream) -> Tensor | None:
     return kept.pop().differentiate(run, upstream) if kept else None
 
 
-def run_leaves(modules: list[nn.Module], leaves: tuple[Leaf, ...], x: Tensor) -> Tensor:
-    """Leaves one after the other, each in its way; what is made again is so across their borders."""
+def run_leaves(
+    modules: list[nn.Module],
+    leaves: tuple[Leaf, ...],
+    x: Tensor,
+    norms: Mapping[int, Sequence[Norm] | None] | None = None,
+) -> Tensor:
+    """Leaves one after the other, each in its way; what is made again is so across their borders.
+
+    Args:
+        norms: by position, what is known of an evaluation before.
+    """
     for is_made_again, group in groupby(leaves, key=lambda leaf: leaf.way != "store"):
         with recomputed_norms() if is_made_again else nullcontext() as recipes:
             for leaf in group:
                 if recipes is not None:
                     recipes.expansions = leaf.way == "expand"
-                x = modules[leaf.position](x)
+                with known_norms(norms.get(leaf.position) if norms else None):
+                    x = modules[leaf.position](x)
     return x
 
 
@@ -235,7 +248,7 @@ def evaluate(run: Run, parts: tuple[Part, ...], x: Tensor) -> Tensor:
     for leaf in leaves(*parts):
         position = leaf.position
         before, version, module = value, value._version, run.modules[position]
-        value = _recorded(run, module, leaf, before) if leaf.way in FROM_INPUT else module(before)
+        value = _evaluated(run, leaf, before)
         refuse_in_place(module, x, begin)
         if position in cuts:
             refuse_in_place(module, before, version)
@@ -243,13 +256,13 @@ def evaluate(run: Run, parts: tuple[Part, ...], x: Tensor) -> Tensor:
     return value
 
 
-def _recorded(run: Run, module: nn.Module, leaf: Leaf, x: Tensor) -> Tensor:
-    """What a module makes, and the norms of its first evaluation, which are those of each."""
-    if leaf.position in run.norms:
-        return module(x)
-    run.norms[leaf.position] = None
-    if not can_chunk(module):
-        return module(x)
+def _evaluated(run: Run, leaf: Leaf, x: Tensor) -> Tensor:
+    """What a module makes; the norms of its first evaluation are those of each."""
+    module = run.modules[leaf.position]
+    is_noted = run.keeps_norms or (leaf.way in FROM_INPUT and can_chunk(module))
+    if leaf.position in run.norms or not is_noted:
+        with known_norms(run.norms.get(leaf.position)):
+            return module(x)
     with recorded_norms(x.device) as found:
         value = module(x)
     run.norms[leaf.position] = found.norms
@@ -260,7 +273,7 @@ def _graph(run: Run, leaves: tuple[Part, ...], x: Tensor, *, needs_input: bool) 
     with torch.enable_grad():
         begin = x.detach().requires_grad_(needs_input)
         del x
-        value = run_leaves(run.modules, tuple(leaf for leaf in leaves if isinstance(leaf, Leaf)), begin)
+        value = run_leaves(run.modules, tuple(leaf for leaf in leaves if isinstance(leaf, Leaf)), begin, run.norms)
         gradient: Upstream = []
         end = _End.apply(value, gradient)
         edge = get_gradient_edge(end) if value.requires_grad else None
@@ -300,7 +313,7 @@ def _differentiate(run: Run, part: Part, x: Tensor, upstream: Upstream, *, needs
     leaf = only_leaf(part)
     if leaf is not None:
         module = run.modules[leaf.position]
-        norms = run.norms.get(leaf.position) if leaf.way in FROM_INPUT else None
+        norms = run.norms.get(leaf.position) if leaf.way in FROM_INPUT and can_chunk(module) else None
         if norms is not None and leaf.way in ("groups", "layers") and can_group(module):
             assert isinstance(module, GroupedBackward)
             keeps_layers = leaf.way == "layers"

@@ -61,14 +61,20 @@ def slope(network: nn.Module, crops: int = 256) -> float:
     ("cast", "times", "by_blocks"), [(None, 1.2, False), (None, 1.6, True), (torch.bfloat16, 1.4, True)]
 )
 def test_gradients_and_statistics_are_those_of_stored_activations(cast, times, by_blocks):
-    """By a plan of the blocks, and where norms are made again everywhere in the network."""
+    """Where norms are made again everywhere in the network to the bit, by a plan of the blocks up to rounding."""
     torch.manual_seed(0)
     network, frames = resnet(), random_map(3, 24, 16)
     stored = one_step(network, frames, "store", cast=cast)
     precision = None if cast is None else "bf16"
     found = one_step(network, frames, "planned", times=times, cast=cast, precision=precision, **CROPS)
     assert any(not isinstance(part, Leaf) for planned in plans_of(network) for part in planned.plan) == by_blocks
-    assert_bit_equal(found, stored)
+    if not by_blocks:
+        assert_bit_equal(found, stored)
+        return
+    assert torch.equal(found.value, stored.value)
+    assert_same_buffers(found, stored)
+    exact = one_step(network, frames, "store")
+    assert relative_error(found, stored) < (1e-5 if cast is None else relative_error(stored, exact))
 
 
 @pytest.mark.parametrize("name", ["redimnet_b0", "redimnet2_b4", "redimnet2_b6", "eres2netv2", "eres2net34_base"])

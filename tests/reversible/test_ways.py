@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import accumulate
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from reversible_material import (
     weighted_sum,
 )
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.models.blocks import BasicBlock, Bottleneck, DFBottleneck
@@ -75,6 +77,51 @@ def test_any_plan(plan, learns_input, frozen):
     assert_same_buffers(found, stored)
     assert relative_error(found, stored) < 1e-9
     assert torch.equal(torch.get_rng_state(), left)
+
+
+class Noting(NamedTuple):
+    """A plan whose chains keep what their norms found."""
+
+    plan: Plan
+    keeps_norms: bool = True
+
+    def __call__(self, count: int) -> Plan:
+        return self.plan
+
+
+@settings(max_examples=15, deadline=None)
+@given(plan=plans(), learns_input=st.booleans())
+def test_any_plan_whose_norms_are_found_once(plan, learns_input):
+    chain = blocks()
+    stored = one_step(chain, x_of(), "store", learns_input=learns_input)
+    found = one_step(chain, x_of(), "store", learns_input=learns_input, planner=Noting(plan))
+    assert torch.equal(found.value, stored.value)
+    assert_same_buffers(found, stored)
+    assert relative_error(found, stored) < 1e-9
+
+
+@pytest.mark.parametrize("way", ["store", "norm", "expand"])
+def test_statistics_that_are_known_are_not_computed_again(way):
+    """One evaluation in training, one by what it found, and a gradient that is that of BatchNorm."""
+    chain = Chain(Bottleneck(WIDTH, 2), Bottleneck(WIDTH, 2))
+    plan = (Segment((Segment((Leaf(0, way),)), Leaf(1, way))),)
+    calls = []
+    for planner in (lambda _: plan, Noting(plan)):
+        with Calls() as seen:
+            one_step(chain, x_of(torch.float32), "store", planner=planner)
+        calls.append(seen.in_training)
+    norms = sum(isinstance(module, nn.BatchNorm2d) for module in chain.modules())
+    assert calls[1] == norms < calls[0]
+
+
+class Calls(TorchDispatchMode):
+    """Counts BatchNorms that find statistics."""
+
+    in_training = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.in_training += func is torch.ops.aten.native_batch_norm.default and args[5]
+        return func(*args, **(kwargs or {}))
 
 
 MIXED = (

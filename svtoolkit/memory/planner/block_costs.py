@@ -16,8 +16,9 @@ from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.memory.planner.clock import Clock, Rates
 from svtoolkit.memory.planner.costs import Block, Option
 from svtoolkit.reversible import EightBits, ReversibleSequence, Stash
+from svtoolkit.reversible.batch_norms import known_norms, recorded_norms
 from svtoolkit.reversible.chunks import can_chunk, two_for_all
-from svtoolkit.reversible.manual_backward import can_group
+from svtoolkit.reversible.manual_backward import can_group, is_manual
 from svtoolkit.reversible.plans import Part, Way
 from svtoolkit.reversible.segments import run_parts
 
@@ -77,19 +78,25 @@ class BlockCosts:
         return nullcontext() if self.precision is None else torch.autocast("cpu", dtype=self.precision)
 
     def _measure(self, block: nn.Module, form: Form) -> Block:
-        result, is_view, seconds, forward = _Probe(block, form, self).evaluate()
+        result, is_view, seconds, saved, forward = _Probe(block, form, self).evaluate()
         options: list[Option] = []
+        again: dict[Way, float] = {}
         for treatment in _treatments(block, stashes=self.stashes and not is_view):
             if treatment.way == "chunks" and not _is_deep(options, form.bytes + result.bytes):
                 continue
             option = _Probe(block, form, self).option(treatment, result)
+            option = replace(option, seconds_again=option.seconds - saved)
+            if treatment.recomputed and treatment.stash is None:
+                again[treatment.way] = option.gradient_seconds
             if not any(_is_no_worse(other, option) for other in options):
                 options.append(option)
+        if not isinstance(block, ReversibleSequence) and not is_manual(block):
+            options = [o if o.recomputed else replace(o, seconds_again=again[o.way]) for o in options]
         if self.host is not None and not is_view:
             options += [_in_host_memory(option, form.bytes, self.host) for option in options if _may_travel(option)]
         gradients = sum(each.numel() * each.element_size() for each in block.parameters() if each.requires_grad)
         size, copying = result.bytes, _copying(result, self.rates)
-        return Block(tuple(options), 0 if is_view else size, seconds, forward, gradients, size, copying)
+        return Block(tuple(options), 0 if is_view else size, seconds, forward, gradients, size, copying, saved)
 
 
 def _treatments(block: nn.Module, *, stashes: bool) -> Iterator[Treatment]:
@@ -191,17 +198,23 @@ class _Probe:
         totals = list(accumulate(change.difference for change in self.ledger.changes))
         return max(totals[max(begin - 1, 0) :], default=0) - self.before
 
-    def evaluate(self) -> tuple[Form, bool, float, int]:
-        """Form of the result, whether it is a view of the input, seconds and highest bytes beyond the input where
-        nothing is recorded.
+    def evaluate(self) -> tuple[Form, bool, float, float, int]:
+        """Form of the result, whether it is a view of the input, seconds, seconds that it takes less where norms are
+        known, and highest bytes beyond the input where nothing is recorded.
         """
         with torch.no_grad(), self.ledger, self.costs.autocast():
             x = torch.empty(self.form.shape, dtype=self.form.dtype)
             begin = len(self.ledger.changes)
-            with self.clock:
+            with recorded_norms(x.device) as found, self.clock:
                 result = self.block(x)
             is_view = result.untyped_storage() is x.untyped_storage()
-            return Form.of(result), is_view, self.clock.seconds, self._highest_since(begin) - self.form.bytes
+            form, seconds, highest = Form.of(result), self.clock.seconds, self._highest_since(begin)
+            del result
+            if found.norms:
+                with known_norms(found.norms), self.clock:
+                    self.block(x)
+            again = self.clock.seconds - seconds if found.norms else seconds
+            return form, is_view, seconds, seconds - again, highest - self.form.bytes
 
     def option(self, treatment: Treatment, result: Form) -> Option:
         """Of the block under a treatment."""
@@ -234,7 +247,7 @@ class _Probe:
             assert isinstance(x, Tensor)
             begin = len(self.ledger.changes)
             with self.clock, self.costs.autocast():
-                y = run_parts([self.block], (part,), x)
+                y = run_parts([self.block], (part,), x, keeps_norms=True)
             forward = self._highest_since(begin) - self.form.bytes
             seconds = self.clock.seconds
             end = _Taken.apply(y, result)

@@ -31,7 +31,8 @@ class Option:
         holds_result: whether its result is kept for its own gradient.
         recomputed: whether it is evaluated again: a segment of one leaf, or a way that keeps the input alone.
         stash: of this segment.
-        seconds_at_end: as ``seconds``, at the end of a segment, where nobody reads its result.
+        seconds_again: as ``seconds``, inside a segment, where its norms are known; None: as many.
+        seconds_at_end: the same at the end of a segment, where nobody reads its result; None: as many.
         forward_at_end: as ``forward``, there.
         gradient_seconds: of its gradient alone, beside which another input may come back from the host.
         travel: seconds in which its input comes back from the host, beside the gradient of the part after it where that
@@ -47,6 +48,7 @@ class Option:
     holds_result: bool = False
     recomputed: bool = False
     stash: Stash | None = None
+    seconds_again: float | None = None
     seconds_at_end: float | None = None
     forward_at_end: int | None = None
     gradient_seconds: float = 0.0
@@ -59,10 +61,15 @@ class Option:
         return Segment((leaf,), self.stash) if is_segment else leaf
 
     @property
+    def again(self) -> float:
+        """Seconds inside a segment."""
+        return self.seconds if self.seconds_again is None else self.seconds_again
+
+    @property
     def at_end(self) -> tuple[float, int]:
         """Seconds and highest bytes of the evaluation at the end of a segment."""
         return (
-            self.seconds if self.seconds_at_end is None else self.seconds_at_end,
+            self.again if self.seconds_at_end is None else self.seconds_at_end,
             self.forward if self.forward_at_end is None else self.forward_at_end,
         )
 
@@ -74,7 +81,8 @@ class Block:
     Attributes:
         options: ways to treat it, the first of which is to store.
         result: bytes of what it makes; 0 where that is another view of what comes in.
-        seconds: of an evaluation that records nothing.
+        seconds: of its first evaluation, which records nothing.
+        saved: seconds that others take less, whose norms are known.
         forward: highest bytes of it beyond the input, with its result.
         weight_gradients: bytes.
         gradient: bytes of that of its result; None: as many as of the result.
@@ -88,6 +96,7 @@ class Block:
     weight_gradients: int = 0
     gradient: int | None = None
     copying: float = 0.0
+    saved: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -230,7 +239,9 @@ class _Walk:
             if not is_held and (option is None or option.holds_input or is_inside_piece):
                 kept += size
             if option:
-                took, forward = option.at_end if at_end else (option.seconds, option.forward)
+                took, forward = option.seconds if is_top else option.again, option.forward
+                if at_end:
+                    took, forward = option.at_end
                 took += max(0.0, travel - option.gradient_seconds)
                 seconds += took
                 self.peak = max(self.peak, self.forward + entered + forward, backward + kept + option.backward)
@@ -238,7 +249,8 @@ class _Walk:
             else:
                 assert isinstance(part, Segment)
                 if not at_end:
-                    seconds += sum(inner.seconds for inner in self.run.blocks[begin:end])
+                    blocks = self.run.blocks[begin:end]
+                    seconds += sum(inner.seconds - (0.0 if is_top else inner.saved) for inner in blocks)
                     self.peak = max(self.peak, self.forward + entered + unrecorded(self.run, begin, end))
                 evaluated = backward + kept + self.run.upstream[end]
                 inside = _Walk(self.run, evaluated, backward + kept - self.run.weight_gradients[end])

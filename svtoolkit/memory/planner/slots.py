@@ -32,6 +32,7 @@ class SizedOption:
             return -(-size // slot)
 
         self.number, self.seconds, self.recomputed = number, option.seconds, option.recomputed
+        self.again = option.again
         self.gradient_seconds, self.travel = option.gradient_seconds, option.travel
         self.holds_input, self.holds_result = option.holds_input, option.holds_result
         self.seconds_at_end, forward_at_end = option.at_end

@@ -40,6 +40,7 @@ class RunTable:
         self.travel = [max(option.travel for option in options) for options in listed]
         self.copying = [0.0, *(block.copying for block in run.blocks)]
         self.seconds = np.cumsum([0.0, *(block.seconds for block in run.blocks)])
+        self.saved = np.cumsum([0.0, *(block.saved for block in run.blocks)])
         self.evaluated = [[0] * (self.count + 1) for _ in range(self.count)]
         for begin in range(self.count):
             for end in range(begin + 1, self.count + 1):
@@ -76,7 +77,7 @@ class RunTable:
             self.inside[begin, end] = best
             rests[begin] = best.times[0]
         for begin in range(end - 1):
-            seconds = float(self.seconds[end] - self.seconds[begin])
+            seconds = float(self.seconds[end] - self.seconds[begin] - self.saved[end] + self.saved[begin])
             if end == begin + 2:
                 self._segments[begin] = np.empty((self.count - begin - 1, self.slots + 1))
             self._segments[begin][end - begin - 2] = self.inside[begin, end].times[1] + seconds
@@ -91,7 +92,7 @@ class RunTable:
             if middle == end:
                 rest, seconds, forward = np.zeros(self.slots + 1), option.seconds_at_end, option.forward_at_end
             else:
-                rest, seconds = self.inside[middle, end].times[option.holds_result], option.seconds
+                rest, seconds = self.inside[middle, end].times[option.holds_result], option.again
                 forward = option.forward
             least = option.backward + self.gradients[middle]
             rows.append((option, self._row(option, middle, rest, seconds, least), forward + after))
@@ -102,19 +103,30 @@ class RunTable:
         return self.upstream[end] + self.gradients[end]
 
     def _first_segment(
-        self, begin: int, last: int, before_backward: int, before_forward: int, rests: Times, travel: float = 0.0
+        self,
+        begin: int,
+        last: int,
+        before_backward: int,
+        before_forward: int,
+        rests: Times,
+        travel: float = 0.0,
+        *,
+        at_top: bool = False,
     ) -> tuple[Times, Choices]:
         """Of plans that begin with a segment of two blocks or more up to ``last`` at most.
 
         Args:
             rests: what follows, by where it begins.
             travel: seconds that its gradient takes at least.
+            at_top: its evaluation is the first, whose norms are not known yet.
         """
         if last < begin + 2 or before_backward > self.slots:
             return empty(self.slots + 1)
         count = last - begin - 1
         totals = np.full((count, self.slots + 1), np.inf)
         known = self._segments[begin][:count, : self.slots + 1 - before_backward]
+        if at_top:
+            known = known + (self.saved[begin + 2 : last + 1] - self.saved[begin])[:, None]
         if travel:
             evaluation = (self.seconds[begin + 2 : last + 1] - self.seconds[begin])[:, None]
             known = np.maximum(known, evaluation + travel)
@@ -167,7 +179,7 @@ class RunTable:
             is_end = middle == end
             rest = np.zeros(self.slots + 1) if is_end else self.again[middle, end].times[option.holds_result]
             least = self._least(option, middle, end)
-            improve(times, choices, self._row(option, middle, rest, option.seconds, least), option.number)
+            improve(times, choices, self._row(option, middle, rest, option.again, least), option.number)
         return times, choices
 
     def _least(self, option: SizedOption, middle: int, end: int) -> int:
@@ -180,7 +192,7 @@ class RunTable:
         times, choices = empty(*after.shape)
         for option in self.stored[begin]:
             least = self._least(option, middle, end)
-            row = later(after, option.kept + int(self.sizes[middle]), option.seconds, least)
+            row = later(after, option.kept + int(self.sizes[middle]), option.again, least)
             improve(times, choices, row, option.number)
         return times, choices
 
@@ -260,7 +272,7 @@ class RunTable:
                 seconds += option.travel
             row = self._rest_at_top(option, middle, rest, seconds, option.backward + held + self.gradients[middle])
             rows.append((option, row, option.forward + self.before_forward))
-        first = self._first_segment(begin, end, held, self.before_forward, rests, travel)
+        first = self._first_segment(begin, end, held, self.before_forward, rests, travel, at_top=True)
         return self._close(begin, *first, rows)
 
     def _held_rest(self, begin: int, end: int) -> Times:

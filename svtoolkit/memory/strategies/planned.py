@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import nn
 
@@ -32,6 +33,7 @@ class Planned:
 
     run: int
     plan: Plan
+    keeps_norms: ClassVar[bool] = True
 
     def __call__(self, count: int) -> Plan:
         return self.plan

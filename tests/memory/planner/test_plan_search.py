@@ -37,6 +37,7 @@ def options(draw, result, way="store", *, recomputed=False, stash=None, extra=0,
         holds_result=holds_result and not travels,
         recomputed=recomputed,
         stash=stash,
+        seconds_again=draw(st.integers(0, seconds)),
         seconds_at_end=seconds - draw(st.integers(0, extra)) if recomputed else None,
         forward_at_end=draw(st.integers(0, forward)) if recomputed else None,
         gradient_seconds=draw(st.integers(0, seconds)),
@@ -58,7 +59,8 @@ def blocks(draw):
         ways.append(draw(options(result, recomputed=True, stash=HOST, extra=3, travels=True)))
     size = draw(st.sampled_from((result, result, 0)))
     seconds, forward = draw(st.integers(1, 4)), draw(st.integers(1, 9))
-    return Block(tuple(ways), size, seconds, forward, draw(SMALL), result, copying=draw(st.integers(0, 3)))
+    copying, saved = draw(st.integers(0, 3)), draw(st.integers(0, seconds))
+    return Block(tuple(ways), size, seconds, forward, draw(SMALL), result, copying, saved)
 
 
 @st.composite
@@ -125,13 +127,13 @@ class Player:
             single = None
             if end - begin == 1:
                 single = next(o for o in run.blocks[begin].options if matches(o, part))
-                seconds, forward = single.seconds, single.forward
+                seconds, forward = single.seconds if at_top else single.seconds_again, single.forward
                 if at_end and single.seconds_at_end is not None:
                     seconds, forward = single.seconds_at_end, single.forward_at_end
                 self.seconds += seconds
                 self.moment(entered + forward)
             elif not at_end:
-                self.seconds += sum(b.seconds for b in run.blocks[begin:end])
+                self.seconds += sum(b.seconds - (0 if at_top else b.saved) for b in run.blocks[begin:end])
                 for position in range(begin, end):
                     there = entered + (run.sizes[position] if position > begin else 0)
                     self.moment(there + run.blocks[position].forward)
