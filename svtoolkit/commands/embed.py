@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from svtoolkit import __version__
 from svtoolkit.checkpoints.exported import is_exported
 from svtoolkit.config import EmbedConfig, FeaturesConfig
+from svtoolkit.config.scoring import MFCC_STATISTICS
 from svtoolkit.data.audio_table import find_source
 from svtoolkit.data.bad_files import check_max_bad, count_allowed
 from svtoolkit.data.feature_settings import StoredFeatures
@@ -35,7 +36,9 @@ def run(config: EmbedConfig, command_line: str) -> int:
     if config.threads is not None and config.threads < 1:
         raise UserError(f"threads is {config.threads}, expected 1 or more, or null")
     source = find_source(Path(config.data), config.source, key="source")
-    if is_exported(config.model):
+    if config.model == MFCC_STATISTICS:
+        config, extractor, utterances, made_of = _of_statistics(config, source)
+    elif is_exported(config.model):
         config, extractor, utterances, made_of = _of_exported(config, source)
     else:
         config, extractor, utterances, made_of = _of_model(config, source)
@@ -84,13 +87,7 @@ def _of_exported(config: EmbedConfig, source: str) -> Prepared:
     from svtoolkit.runtime.extraction import RuntimeExtractor
     from svtoolkit.runtime.model import RuntimeModel
 
-    usual = {"device": ("auto", "cpu"), "precision": ("fp32",), "front_end": (None,), "memory_gib": (None,)}
-    for key, values in usual.items():
-        if getattr(config, key) not in values:
-            raise UserError(
-                f"{key} is {getattr(config, key)!r:.80}, but {config.model} is an exported file, which says its "
-                "features and precision, and runs on the CPU; leave it out"
-            )
+    _refuse_unusual(config, "is an exported file, which says its features and precision, and runs on the CPU")
     if source == "features":
         raise UserError(f"{config.data}: holds features, and an exported file embeds audio; give a directory of audio")
     model = RuntimeModel.load(
@@ -107,6 +104,27 @@ def _of_exported(config: EmbedConfig, source: str) -> Prepared:
         model.runtime,
     )  # fmt: skip
     return config, extractor, utterances, made_of
+
+
+def _of_statistics(config: EmbedConfig, source: str) -> Prepared:
+    """Means and deviations of MFCCs."""
+    from svtoolkit.scoring.mfcc_statistics import statistics_extractor, statistics_features
+
+    _refuse_unusual(config, "is no network, and is computed on the CPU", runtime=(None,))
+    if source == "features":
+        raise UserError(f"{config.data}: holds features, and {config.model} is of audio; give a directory of audio")
+    extractor = statistics_extractor(channel=config.channel, resample=config.resample, num_workers=config.num_workers)
+    utterances = KaldiDir.read(config.data, config.root, source).utterances()
+    network = {"name": MFCC_STATISTICS}
+    return config, extractor, utterances, _made_of(config, "", network, statistics_features(), utterances, None, "cpu")
+
+
+def _refuse_unusual(config: EmbedConfig, why: str, **further: tuple[object, ...]) -> None:
+    """Refuse settings of networks in torch; ``further``: keys and the values that they may have."""
+    usual = {"device": ("auto", "cpu"), "precision": ("fp32",), "front_end": (None,), "memory_gib": (None,), **further}
+    for key, values in usual.items():
+        if getattr(config, key) not in values:
+            raise UserError(f"{key} is {getattr(config, key)!r:.80}, but {config.model} {why}; leave it out")
 
 
 def _of_model(config: EmbedConfig, source: str) -> Prepared:

@@ -14,12 +14,18 @@ FRONT_END = (
 )
 
 
+MFCC_STATISTICS = "mfcc_statistics"
+"""What stands in place of a model that embeds: no network, but statistics of MFCCs."""
+
+
 @dataclass
 class EmbedConfig:
     """`svt embed`: embeddings of whole utterances as Kaldi ark/scp."""
 
     model: str = setting(
-        REQUIRED, "released model, ours or another toolkit's, or hf://org/name (docs/released_models.md)"
+        REQUIRED,
+        "released model, ours or another toolkit's, or hf://org/name (docs/released_models.md); "
+        "mfcc_statistics: no network, but means and deviations of MFCCs (docs/fusion.md)",
     )
     front_end: str | None = setting(None, FRONT_END)
     data: str = setting(REQUIRED, "Kaldi data directory")
@@ -81,6 +87,10 @@ class ScoreConfig:
         "as-norm: closest cohort members taken, an error if the cohort has fewer; null: 300, or all of a smaller one",
     )
     subtract_mean: bool = setting(False, "subtract the mean embedding of the cohort first; a back end has its own mean")
+    whiten: bool = setting(
+        False,
+        "whiten within the speakers of the cohort first (WCCN), which subtracts the mean, too; for mfcc_statistics",
+    )
     enrolments: str | None = setting(
         None, "enrolment map, `model utterance ...` a line: trials name models in place of enrolment utterances"
     )

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from svtoolkit.config.scoring import MFCC_STATISTICS
 from svtoolkit.errors import hide_credentials
 from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.plain_data import MalformedError, read_yaml, write_yaml
@@ -78,12 +79,13 @@ def commands_behind(
         the command lines, each once; relative paths are those of the folder they were run in. The log names
         artefacts that no record tells about; data directories may come from elsewhere and are not named.
     """
-    scores = _records(f"{result['scores_file']}.yaml" for result in results)
+    judged = _records(f"{result['scores_file']}.yaml" for result in results)
+    scores = _records(f"{file}.yaml" for record in judged.values() for file in _fused(record)) | judged
     backends = _records(f"{path}.yaml" for record in scores.values() if (path := _text(record, "backend")))
     scp_files = [_text(record, key) for record in scores.values() for key in ("embeddings", "cohort")]
     scp_files += [_text(record, "embeddings") for record in backends.values()]
     embeddings = _records(Path(scp).with_suffix(".yaml") for scp in scp_files if Path(scp).name)
-    models = [model, *(_text(record, "model") for record in embeddings.values())]
+    models = [model, *(_model(record) for record in embeddings.values())]
     descriptions = _records(locate(str(folder)) / "model.yaml" for folder in dict.fromkeys(models) if folder)
     of_models = {path: _mapping(record, "training") for path, record in descriptions.items()}
     folders = [_text(record, "data") for record in embeddings.values()]
@@ -116,7 +118,7 @@ def model_behind(scores_file: str | Path) -> ModelBehind | None:
     """The released model that the embeddings behind a score file were made with; None where no record tells."""
     embeddings = Path(_text(read_record(f"{scores_file}.yaml"), "embeddings"))
     record = read_record(embeddings.with_suffix(".yaml")) if embeddings.name else {}
-    path = _text(record, "model")
+    path = _model(record)
     return ModelBehind(path, _text(record, "front_end") or None) if path else None
 
 
@@ -124,6 +126,18 @@ def _text(record: Mapping[str, Any], key: str) -> str:
     """Text of a record that anyone may have written; empty where there is none."""
     value = record.get(key)
     return value if isinstance(value, str) else ""
+
+
+def _model(record: Mapping[str, Any]) -> str:
+    """The model that a record of embeddings names; empty where there is none, as of statistics."""
+    return "" if (model := _text(record, "model")) == MFCC_STATISTICS else model
+
+
+def _fused(record: Mapping[str, Any]) -> Iterator[str]:
+    """The files that a record of `svt fuse` names: scores and quality, of the training and of what was fused."""
+    for key in ("train_scores", "scores", "train_quality", "quality"):
+        value = record.get(key)
+        yield from (file for file in (value if isinstance(value, list) else [value]) if isinstance(file, str))
 
 
 def _mapping(record: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -63,6 +63,7 @@ def test_fused_scores_are_better_and_calibrated(lists, capsys):
     out = capsys.readouterr().out
     assert "trained with 900 trials of 10 speakers: Cllr 0." in out
     assert "score 1: weight" in out
+    assert "10 speakers are few: weights fit them alone" in out
     fused = eer(lists, lists / "fused")
     single = [eer(lists, lists / "eval" / name) for name in ("a", "b")]
     assert fused["eer"] < min(each["eer"] for each in single)

@@ -98,6 +98,19 @@ def test_the_model_is_found_through_the_embeddings(folder_of_runs):
     ]  # fmt: skip
 
 
+def test_the_way_back_from_fused_scores_leads_through_their_parts(folder_of_runs):
+    write_record("e/mfcc.yaml", "svt embed mfcc", {"model": "mfcc_statistics", "data": "data/eval"})
+    write_record("s/mfcc.yaml", "svt score mfcc", {"embeddings": "e/mfcc.scp"})
+    write_record("q.yaml", "svt quality", {"embeddings": "e/eval.v1.scp"})
+    write_record("s/fused.yaml", "svt fuse", {"scores": ["s/cosine", "s/mfcc"], "quality": "q", "train_scores": []})
+    commands = commands_behind([{"scores_file": "s/fused", "command": "svt evaluate fused"}])
+    assert commands[:2] == ["svt validate raw0 --fix raw", "svt prepare eval"]
+    assert commands[-6:] == [
+        "svt embed mfcc", "svt score cosine", "svt score mfcc", "svt quality", "svt fuse", "svt evaluate fused"
+    ]  # fmt: skip
+    assert model_behind("s/mfcc") is None
+
+
 def test_the_model_behind_scores(folder_of_runs):
     assert model_behind("s/cosine") == ("exp/model", None)
     write_record("s/elsewhere.yaml", "svt score", {"embeddings": "gone.scp"})
