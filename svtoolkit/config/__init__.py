@@ -32,7 +32,14 @@ from svtoolkit.config.data import (
 )
 from svtoolkit.config.deploy import ExportConfig
 from svtoolkit.config.loggers import MLflowConfig, WandbConfig
-from svtoolkit.config.losses import LossConfig, SphereFace2Config, SubcenterLossConfig, TopKLossConfig
+from svtoolkit.config.losses import (
+    AngularPrototypicalConfig,
+    LossConfig,
+    PairwiseConfig,
+    SphereFace2Config,
+    SubcenterLossConfig,
+    TopKLossConfig,
+)
 from svtoolkit.config.memory import (
     CheckpointConfig,
     MemoryStrategyConfig,

@@ -22,7 +22,7 @@ from svtoolkit.compression.penalty import Penalty
 from svtoolkit.compression.spectrum import Spectrum, choose_ranks
 from svtoolkit.config import TrainConfig, TwoStageConfig
 from svtoolkit.errors import UserError
-from svtoolkit.losses import ClassificationHead, Head
+from svtoolkit.losses import ClassificationHead, Head, build_pairwise
 from svtoolkit.losses.low_rank import head_with_rank, rows_of
 from svtoolkit.planning.assembly import build_network, build_whole_head
 from svtoolkit.training.carried_state import carry_over
@@ -221,13 +221,14 @@ def _names(config: TrainConfig, stage: Stage, num_classes: int) -> list[list[tup
     """Name and shape of the parameters of the optimizer, group by group."""
     with torch.device("meta"):
         network, head = build_network(config.model, config.features.num_bins), _head(config, num_classes)
+        pairwise = build_pairwise(config.pairwise) or nn.Module()
     named = [
         (f"{part}.{name}", parameter)
-        for part, module in (("network", network), ("head", head))
+        for part, module in (("network", network), ("pairwise", pairwise), ("head", head))
         for name, parameter in module.named_parameters()
         if parameter.requires_grad
     ]
-    exempt = stage.undecayed(network, head)
+    exempt = [*stage.undecayed(network, head), *pairwise.parameters()]
     names = {id(parameter): (name, parameter.shape) for name, parameter in named}
     groups = [[names[id(parameter)] for parameter in exempt]] if exempt else []
     apart = {id(parameter) for parameter in exempt}
