@@ -31,7 +31,7 @@ FAMILIES = list({option.settings.__class__: name for name, option in GROUPS["mod
 CHANGED = {
     "data.crop_frames": 77, "features.num_bins": 33, "model.embedding_dim": 99, "memory.exact_bits": 9,
     "loss.margin": 0.123, "margin_schedule.initial": 0.011, "optim.lr": 0.0345, "schedule.warmup": 0.0678,
-    "compress.name": "another", "distillation.weight": 0.0123,
+    "compress.name": "another", "pairwise.name": "another", "distillation.weight": 0.0123,
     "augment.probability": 0.091, "validation.speakers": 3, "trainer.epochs": 7,
 }  # fmt: skip
 """A key of every group, with a value that no option and no experiment has."""
@@ -161,14 +161,14 @@ def replaces(choices: dict[str, str], key: str, chosen: dict[str, str]) -> bool:
 
 
 DERIVED = {"sgd": ["sgd_8bit"], "adamw": ["adamw_8bit"], "aam": ["aam_subcenter", "aam_topk", "sphereface2"],
-           "none": ["trace_norm", "l2"]}  # fmt: skip
+           "none": ["trace_norm", "l2", "angular_prototypical"]}  # fmt: skip
 """Options with the keys of another one and further ones."""
 
 
 DEFAULTS = {
     "data": "crops200", "features": "fbank80", "model": "resnet34", "memory": "auto", "loss": "aam", "optim": "sgd",
     "margin_schedule": "exponential", "schedule": "exponential", "augment": "specaug", "validation": "held_out",
-    "trainer": "default", "compress": "none", "distillation": "cosine",
+    "trainer": "default", "compress": "none", "distillation": "cosine", "pairwise": "none",
 }  # fmt: skip
 
 

@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 
 from svtoolkit.config import (
     COMMANDS,
+    AngularPrototypicalConfig,
     AugmentConfig,
     CompressConfig,
     DistillationConfig,
     FeaturesConfig,
     MarginScheduleConfig,
     MemoryStrategyConfig,
+    PairwiseConfig,
     ScheduleConfig,
     TrainDataConfig,
     TrainerConfig,
@@ -116,6 +118,12 @@ GROUPS: dict[str, Mapping[str, Option]] = {
         Registered(STRATEGIES, TOLD_BY["memory"]),  # type: ignore[arg-type]  # it is only read
     ),
     "loss": Registered(LOSSES, changed={"softmax": {"margin": 0.0, "scale": 1.0}}),
+    "pairwise": {
+        "none": Option(PairwiseConfig(), "the loss of the classes alone"),
+        "angular_prototypical": Option(
+            AngularPrototypicalConfig("angular_prototypical"), "crops of a class against crops of the others"
+        ),
+    },
     "compress": {
         "none": Option(CompressConfig(), "one stage; layers are as the network has them"),
         "trace_norm": Option(TwoStageConfig("trace_norm"), "stage one under the trace norm, stage two of low rank"),

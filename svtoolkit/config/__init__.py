@@ -41,7 +41,14 @@ if TYPE_CHECKING:
     from svtoolkit.config.features import FeaturesConfig
     from svtoolkit.config.fusion import FuseConfig, QualityConfig
     from svtoolkit.config.loggers import MLflowConfig, WandbConfig
-    from svtoolkit.config.losses import LossConfig, SphereFace2Config, SubcenterLossConfig, TopKLossConfig
+    from svtoolkit.config.losses import (
+        AngularPrototypicalConfig,
+        LossConfig,
+        PairwiseConfig,
+        SphereFace2Config,
+        SubcenterLossConfig,
+        TopKLossConfig,
+    )
     from svtoolkit.config.memory import (
         CheckpointConfig,
         MemoryStrategyConfig,
@@ -117,7 +124,9 @@ __getattr__ = lazy_imports(
         "features": "FeaturesConfig",
         "fusion": "FuseConfig QualityConfig",
         "loggers": "MLflowConfig WandbConfig",
-        "losses": "LossConfig SphereFace2Config SubcenterLossConfig TopKLossConfig",
+        "losses": (
+            "AngularPrototypicalConfig LossConfig PairwiseConfig SphereFace2Config SubcenterLossConfig TopKLossConfig"
+        ),
         "memory": "CheckpointConfig MemoryStrategyConfig OffloadConfig PlannedConfig RecomputeNormConfig",
         "networks": (
             "EmbeddingLayersConfig ERes2NetV2Config InvertibleConfig ModelConfig OnnxConfig PooledConfig "

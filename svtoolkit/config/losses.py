@@ -27,6 +27,26 @@ class LossConfig:
 
 
 @dataclass
+class PairwiseConfig:
+    """A term beside the loss of the classes that compares crops with each other."""
+
+    name: str = setting(
+        "none",
+        "angular_prototypical: crops of a class against those of the others in the micro-batch; none: no such term; "
+        "choose with pairwise=...",
+    )
+
+
+@dataclass
+class AngularPrototypicalConfig(PairwiseConfig):
+    """Angular prototypical loss (Chung et al. 2020): the class of a crop is told by crops alone."""
+
+    weight: float = setting(1.0, "of the term, added to the loss of the classes")
+    crops: int = setting(2, "of a class that come together: one is compared with the mean of the others")
+    scale: float = setting(10.0, "cosines are multiplied by it before the softmax: at the beginning, it is learnt")
+
+
+@dataclass
 class SubcenterLossConfig(LossConfig):
     """Angular margin with several centers a class, of which the closest counts."""
 

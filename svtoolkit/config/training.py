@@ -7,7 +7,7 @@ from typing import Any
 
 from svtoolkit.config.compression import CompressConfig, DistillationConfig
 from svtoolkit.config.features import FeaturesConfig
-from svtoolkit.config.losses import LossConfig
+from svtoolkit.config.losses import LossConfig, PairwiseConfig
 from svtoolkit.config.memory import MemoryStrategyConfig
 from svtoolkit.config.networks import ModelConfig, ResNetConfig
 from svtoolkit.config.optimizers import OptimConfig, SGDConfig
@@ -205,6 +205,7 @@ class TrainConfig:
     model: ModelConfig = setting(ResNetConfig, "the network")
     memory: MemoryStrategyConfig = setting(MemoryStrategyConfig, "what becomes of activations")
     loss: LossConfig = setting(LossConfig, "the head over the training speakers")
+    pairwise: PairwiseConfig = setting(PairwiseConfig, "a term that compares crops")
     compress: CompressConfig = setting(CompressConfig, "layers of low rank")
     distillation: DistillationConfig = setting(DistillationConfig, "what is learnt from a larger network")
     margin_schedule: MarginScheduleConfig = setting(MarginScheduleConfig, "how the margin grows")

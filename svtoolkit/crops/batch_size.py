@@ -15,18 +15,19 @@ def wanted_batch_size(trainer: TrainerConfig) -> int:
     return trainer.max_batch_size if trainer.batch_size is None else trainer.batch_size
 
 
-def choose_batch_size(trainer: TrainerConfig, entries: int, processes: int = 1) -> int:
+def choose_batch_size(trainer: TrainerConfig, entries: int, processes: int = 1, tuples_of: int = 1) -> int:
     """Crops of an optimizer step: as given; without a number what fits, which the log says where that is less.
 
     Args:
         trainer: of the run.
         entries: crops an epoch of the training set.
         processes: that share the batch.
+        tuples_of: crops that come together; see ``ClassTuples``.
     """
     wanted = wanted_batch_size(trainer)
     if trainer.batch_size is not None or entries >= wanted:
         return wanted
-    fitting = min(wanted, fitting_batch_size(entries, processes, trainer.micro_batch or 1))
+    fitting = min(wanted, fitting_batch_size(entries, processes, trainer.micro_batch or tuples_of))
     log.info(
         "trainer.batch_size is %d instead of %d: %d crops an epoch (utterances x data.speeds x data.warps) make %d "
         "steps of it; optim.lr stays as it is; trainer.batch_size=N takes N",

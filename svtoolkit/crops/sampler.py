@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
+from svtoolkit.crops.class_tuples import ClassTuples, check_tuples
 from svtoolkit.errors import UserError
 
 
@@ -45,6 +46,7 @@ class BatchSampler:
         seed: of the shuffles.
         rank, processes: which of how many processes the micro-batches are for.
         windows: of entries that are shuffled together; None: all are.
+        tuples: of entries that come together; None: each comes by itself.
 
     Attributes:
         start_step, total_steps: optimizer steps that iteration begins after and ends at; one epoch unless set.
@@ -58,6 +60,7 @@ class BatchSampler:
     rank: int = 0
     processes: int = 1
     windows: Windows | None = None
+    tuples: ClassTuples | None = None
 
     def __post_init__(self) -> None:
         if self.num_entries < self.batch_size:
@@ -73,6 +76,8 @@ class BatchSampler:
                 f"trainer.micro_batch is {self.micro_batch}, expected a divisor of trainer.batch_size{shared}, "
                 f"which is {self.share}"
             )
+        if self.tuples is not None:
+            check_tuples(self.micro_batch, self.tuples.size)
         self.start_step = 0
         self.total_steps = self.steps_per_epoch
 
@@ -84,7 +89,9 @@ class BatchSampler:
         """The order of all entries in an epoch (counted from 0), shape (num_entries,)."""
         rng = np.random.default_rng([self.seed, epoch])
         entries = rng.permutation(self.num_entries)
-        return entries if self.windows is None else self.windows.gather(entries, rng)
+        for arrangement in (self.windows, self.tuples):
+            entries = entries if arrangement is None else arrangement.gather(entries, rng)
+        return entries
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         epoch, order = -1, np.empty(0, dtype=np.int64)

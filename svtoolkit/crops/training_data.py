@@ -20,6 +20,7 @@ from svtoolkit.augmentation.noise import NoiseLibrary
 from svtoolkit.augmentation.spec_augment import SpecAugment
 from svtoolkit.config import TrainConfig
 from svtoolkit.config.front_ends import WaveformConfig
+from svtoolkit.crops.class_tuples import ClassTuples, tuple_size
 from svtoolkit.crops.crop import CropDataset, CropGeometry
 from svtoolkit.crops.feature_crop import FeatureCropDataset
 from svtoolkit.crops.loader import workers_of
@@ -122,6 +123,23 @@ class TrainingData:
             )
         _, group = np.unique(np.array(archives, dtype=str), return_inverse=True)
         return Windows(np.tile(group, self.training_set.copies), size)
+
+    def tuples(self) -> ClassTuples | None:
+        """Entries of one class that come together; None: each comes by itself.
+
+        Raises:
+            UserError: no speaker has so many utterances.
+        """
+        size, training_set = tuple_size(self.config.pairwise), self.training_set
+        if size == 1:
+            return None
+        most = int(np.bincount(training_set.utterances.speaker_index).max())
+        if most < size:
+            raise UserError(
+                f"pairwise.crops is {size}, and no training speaker has more than {most} utterances: none could be "
+                "compared with others of its class; set pairwise=none, or add utterances"
+            )
+        return ClassTuples(training_set.labels(), size)
 
     def fingerprint(self) -> str:
         """Changes whenever the same draw would be another crop: guards a resumed run."""

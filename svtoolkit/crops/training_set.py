@@ -119,6 +119,11 @@ class TrainingSet:
         label = int(self.utterances.speaker_index[utterance]) + len(self.speakers) * copy
         return Entry(utterance, self.speeds[speed], warp, label)
 
+    def labels(self) -> np.ndarray:
+        """Class of each entry, int64, shape (entries,)."""
+        copies = len(self.speakers) * np.arange(self.copies)
+        return (copies[:, np.newaxis] + self.utterances.speaker_index).ravel()
+
     def fingerprint(self) -> str:
         """Changes whenever an entry would mean another crop or class: guards a resumed run."""
         warps = "" if self.warps == (1.0,) else f"{self.warps!r} "  # what states of older versions do not say

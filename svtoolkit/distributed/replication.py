@@ -22,18 +22,19 @@ class Replicas:
     buffers.
 
     Attributes:
-        network, head: to call; state and parameters are those of the modules given.
+        network, head, pairwise: to call; state and parameters are those of the modules given.
     """
 
-    def __init__(self, network: nn.Module, head: Head, world: World) -> None:
+    def __init__(self, network: nn.Module, head: Head, world: World, pairwise: nn.Module | None = None) -> None:
         self.network = _replicate(network, world)
         self.head = _replicate(head, world) if head.is_replicated else head
+        self.pairwise = None if pairwise is None else _replicate(pairwise, world)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
         """No-op: a single process has nothing to synchronise. Of several, gradients are added up and not shared yet."""
         with ExitStack() as stack:
-            for module in (self.network, self.head):
+            for module in (self.network, self.head, self.pairwise):
                 if isinstance(module, DistributedDataParallel):
                     stack.enter_context(module.no_sync())
             yield

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from svtoolkit.losses.centers import SubcenterAAMHead, TopKAAMHead
     from svtoolkit.losses.head import ClassificationHead, Head, HeadOutput
     from svtoolkit.losses.margins import AAMHead, AMHead, SoftmaxHead
+    from svtoolkit.losses.pairwise import AngularPrototypical, build_pairwise
     from svtoolkit.losses.registry import LOSSES, build_head
     from svtoolkit.losses.schedule import MarginSchedule
     from svtoolkit.losses.sphereface2 import SphereFace2Head
@@ -23,6 +24,7 @@ __getattr__ = lazy_imports(
         "centers": "SubcenterAAMHead TopKAAMHead",
         "head": "ClassificationHead Head HeadOutput",
         "margins": "AAMHead AMHead SoftmaxHead",
+        "pairwise": "AngularPrototypical build_pairwise",
         "registry": "LOSSES build_head",
         "schedule": "MarginSchedule",
         "sphereface2": "SphereFace2Head",

@@ -44,11 +44,13 @@ def build_trainable(
     frames: int | None = None,
     precision: str = "fp32",
     world: World = ALONE,
+    pairwise: nn.Module | None = None,
     undecayed: Callable[[nn.Module, Head], Sequence[nn.Parameter]] = lambda network, head: (),
 ) -> Trainable:
     """Fresh weights; ``channels_last`` is the memory layout of the network's convolutions, left out where it fails;
     ``frames`` and ``precision`` are those of the crops, which memory=planned asks for; ``world`` are the processes that
-    a sharded head is divided among; ``undecayed`` finds the parameters without weight decay.
+    a sharded head is divided among; ``pairwise`` is a term beside the loss, whose parameters are trained without weight
+    decay; ``undecayed`` finds further parameters without it.
 
     Raises:
         UserError: as the builders of the parts.
@@ -59,30 +61,37 @@ def build_trainable(
     head = shard_head(whole, optim, world) if loss.shard else whole
     if device.type != "cpu":  # there they were made, and tensors of FakeTensorMode refuse Module.to altogether
         network, head = network.to(device), head.to(device)
+        pairwise = None if pairwise is None else pairwise.to(device)
     if channels_last and not fails_in_channels_last(network, device):
         lay_out_channels_last(network)
-    optimizer = optimizer_of(network, head, optim, undecayed(network, head))
+    optimizer = optimizer_of(network, head, optim, undecayed(network, head), pairwise)
     if loss.shard:
         check_optimizer(optimizer)
     return Trainable(network.train(), head, optimizer, strategy)
 
 
 def optimizer_of(
-    network: nn.Module, head: Head, optim: OptimConfig, undecayed: Sequence[nn.Parameter] = ()
+    network: nn.Module,
+    head: Head,
+    optim: OptimConfig,
+    undecayed: Sequence[nn.Parameter] = (),
+    pairwise: nn.Module | None = None,
 ) -> torch.optim.Optimizer:
     """The optimizer of all that is trained, in groups.
 
     Args:
         undecayed: parameters without weight decay.
+        pairwise: term beside the loss, whose parameters have none either.
 
     Raises:
         UserError: as ``build_optimizer``.
     """
-    parameters = [p for module in (network, head) for p in module.parameters() if p.requires_grad]
-    optimizer = build_optimizer(parameters, **asdict(optim))
+    of_pairwise = [] if pairwise is None else list(pairwise.parameters())
+    trained = [*network.parameters(), *of_pairwise, *head.parameters()]
+    optimizer = build_optimizer([p for p in trained if p.requires_grad], **asdict(optim))
     leave_to_adamw(optimizer, outer_parameters(network, head))
-    if undecayed:
-        exempt_from_decay(optimizer, undecayed)
+    if exempt := [*undecayed, *of_pairwise]:
+        exempt_from_decay(optimizer, exempt)
     return optimizer
 
 

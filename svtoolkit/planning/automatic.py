@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from svtoolkit.config import CheckpointConfig, MemoryStrategyConfig, PlannedConfig, RecomputeNormConfig, TrainConfig
+from svtoolkit.crops.class_tuples import tuple_size
 from svtoolkit.planning.cards import Card
 from svtoolkit.planning.memory_prediction import UnpredictableError
 from svtoolkit.planning.micro_batch import step_of
@@ -56,7 +57,7 @@ def choose_way(
     try:
         plan = plan_training(
             question, card, share, optims=[config.optim], precisions=(config.trainer.precision,),
-            memories=_with_arithmetic_of(config.memory), micro_batch=micro_batch,
+            memories=_with_arithmetic_of(config.memory), micro_batch=micro_batch, tuples_of=tuple_size(config.pairwise),
         )  # fmt: skip
     except UnpredictableError:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from svtoolkit.config import MemoryPredictionConfig, TrainConfig
+from svtoolkit.crops.class_tuples import holds_tuples, tuple_size
 from svtoolkit.errors import UserError
 from svtoolkit.models.front_ends import front_end_of
 from svtoolkit.planning.memory_prediction import StepMemory, UnpredictableError, predict_memory
@@ -52,10 +53,20 @@ def predict_micro_batch(config: TrainConfig, share: int, num_classes: int, limit
             f"trainer.micro_batch is null, but what the GPU holds with optim={config.optim.name} cannot be predicted; "
             f"set trainer.micro_batch={share}, or a smaller divisor of it"
         ) from error
-    return largest_divisor(memory, share, limit)
+    return largest_divisor(memory, share, limit, tuple_size(config.pairwise))
 
 
-def largest_divisor(memory: StepMemory, share: int, limit: int) -> int:
-    """As ``predict_micro_batch``, of a step of two crops or more that is predicted already."""
+def largest_divisor(memory: StepMemory, share: int, limit: int, tuples_of: int = 1) -> int:
+    """As ``predict_micro_batch``, of a step of two crops or more that is predicted already.
+
+    Args:
+        tuples_of: crops that have to be at once in memory with others of their class; see ``ClassTuples``.
+    """
     largest = max(1, memory.largest_batch(limit - NON_TENSOR_BYTES) or 1)
-    return max(divisor for divisor in range(1, share + 1) if share % divisor == 0 and divisor <= largest)
+    return max((size for size in divisors(share, tuples_of) if size <= largest), default=divisors(share, tuples_of)[-1])
+
+
+def divisors(share: int, tuples_of: int = 1) -> list[int]:
+    """Micro-batches that a share can be made of, the largest first; the share itself where none holds tuples."""
+    sizes = [size for size in range(share, 0, -1) if share % size == 0 and holds_tuples(size, tuples_of)]
+    return sizes or [share]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from svtoolkit.config import MemoryPredictionConfig, TrainConfig
+from svtoolkit.crops.class_tuples import tuple_size
 from svtoolkit.crops.sampler import share_of
 from svtoolkit.distributed.world import CPU
 from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
@@ -45,6 +46,7 @@ class RunForecast:
     batch_size: int
     share: int
     wanted_micro_batch: int | None
+    tuples_of: int
     memory: StepMemory
     operations: float
     disk_bytes: float
@@ -53,7 +55,7 @@ class RunForecast:
         """Crops at once on a device of so many bytes; None: one without a limit."""
         if self.wanted_micro_batch is not None or limit is None or self.share == 1:
             return min(self.share, self.wanted_micro_batch or self.share)
-        return largest_divisor(self.memory, self.share, limit)
+        return largest_divisor(self.memory, self.share, limit, self.tuples_of)
 
     def peak_bytes(self, limit: int | None) -> float:
         """Bytes of tensors at the peak of a step with that micro-batch."""
@@ -94,6 +96,7 @@ def forecast_run(config: TrainConfig, steps: int, batch_size: int, num_classes: 
         batch_size=batch_size,
         share=share,
         wanted_micro_batch=trainer.micro_batch,
+        tuples_of=tuple_size(config.pairwise),
         memory=memory,
         operations=operations,
         disk_bytes=trainer.keep_states * (highest["weights"] + highest["optimizer_state"] + highest["averages"])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from svtoolkit.config import MemoryPredictionConfig, MemoryStrategyConfig, OptimConfig
 from svtoolkit.planning.cards import CARDS, Card
+from svtoolkit.planning.micro_batch import divisors
 from svtoolkit.planning.profiles import Profiles, profile_or_recall, strategies_tried
 from svtoolkit.planning.step_profile import StepProfile
 from svtoolkit.planning.update_profile import UpdateProfile
@@ -68,6 +69,7 @@ def plan_training(
     precisions: Sequence[str] = (),
     memories: Sequence[MemoryStrategyConfig] = (),
     micro_batch: int | None = None,
+    tuples_of: int = 1,
     progress: Callable[[int], object] = lambda done: None,
 ) -> Plan:
     """Find the ways to train a network on a card.
@@ -77,6 +79,7 @@ def plan_training(
         share: crops of an effective batch on one device.
         precisions, memories: that are tried; default: those of the card, and all strategies that can be predicted.
         micro_batch: crops at once; None: the most that fit.
+        tuples_of: crops that have to be at once in memory with others of their class; see ``divisors``.
         progress: called with how many profiles are new.
 
     Raises:
@@ -88,7 +91,7 @@ def plan_training(
     stored = profiles.step(STORE, "fp32")
     assert stored is not None, "any network can store its activations"
     reference = card.seconds(stored.counted, share) + card.seconds(profiles.update(optims[0]).counted, 1)
-    sizes = [micro_batch] if micro_batch else [size for size in range(share, 0, -1) if share % size == 0]
+    sizes = [micro_batch] if micro_batch else divisors(share, tuples_of)
     ways = [
         way
         for candidate in _combinations(profiles, memories, precisions, optims)

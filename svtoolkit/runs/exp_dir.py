@@ -49,7 +49,7 @@ as with another number of threads."""
 ARITHMETIC = {"memory.exact", "memory.exact_bits"}
 """Keys of strategies that belong to the arithmetic of the network."""
 
-NEW_GROUPS = ("compress", "distillation")
+NEW_GROUPS = ("compress", "distillation", "pairwise")
 """Groups that runs of older versions do not say."""
 
 NEW_KEYS: dict[str, Any] = {"choose": "last", "crop_seconds": 4.0, "data.warps": [1.0]}

@@ -10,6 +10,7 @@ import torch
 
 from svtoolkit.config import TrainConfig
 from svtoolkit.crops.batch_size import choose_batch_size
+from svtoolkit.crops.class_tuples import tuple_size
 from svtoolkit.crops.sampler import BatchSampler, share_of
 from svtoolkit.crops.training_data import TrainingData
 from svtoolkit.device import autocast, choose_device, synchronize
@@ -47,13 +48,14 @@ def dry_run(config: TrainConfig) -> RunForecast:
     seed_everything(config)
     data = TrainingData(config)
     entries = len(data.training_set)
-    batch_size = choose_batch_size(config.trainer, entries, devices)
+    batch_size = choose_batch_size(config.trainer, entries, devices, tuple_size(config.pairwise))
     sampler = BatchSampler(
         entries,
         batch_size=batch_size,
         micro_batch=micro_batch_of(config.trainer, share_of(batch_size, devices)),
         seed=config.seed,
         processes=devices,
+        tuples=data.tuples(),
     )
     steps = sampler.steps_per_epoch * config.trainer.epochs
     classes = data.training_set.num_classes

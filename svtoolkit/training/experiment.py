@@ -12,6 +12,7 @@ from typing import Any
 
 from svtoolkit.config import TrainConfig
 from svtoolkit.crops.batch_size import choose_batch_size
+from svtoolkit.crops.class_tuples import tuple_size
 from svtoolkit.crops.crop import CropBatch
 from svtoolkit.crops.loader import load_crops, workers_of
 from svtoolkit.crops.sampler import BatchSampler, share_of
@@ -20,6 +21,7 @@ from svtoolkit.device import autocast, choose_device, is_out_of_memory
 from svtoolkit.distributed.world import ALONE, World
 from svtoolkit.errors import UserError
 from svtoolkit.loggers.run_logger import FAILED, FINISHED, STOPPED
+from svtoolkit.losses import build_pairwise
 from svtoolkit.models.front_ends import front_end_of
 from svtoolkit.optim import WeightAverage
 from svtoolkit.planning.micro_batch import predict_micro_batch
@@ -145,7 +147,7 @@ class Experiment:
                 f"the saved state does not fit this run: its head has {len(state['head']['weight'])} classes, the data "
                 f"have {classes}; use another exp_dir"
             )
-        batch_size = choose_batch_size(settings, len(self.data.training_set), world.size)
+        batch_size = choose_batch_size(settings, len(self.data.training_set), world.size, tuple_size(config.pairwise))
         steps_per_epoch = len(self.data.training_set) // batch_size
         of_head = count_classes(config, start, state, classes)
         config, state, self.stage = enter_stage(config, state, num_classes=of_head, steps_per_epoch=steps_per_epoch)
@@ -158,7 +160,10 @@ class Experiment:
         self.schedule = build_run_schedule(config, self.sampler.steps_per_epoch)
         self.sampler.total_steps = self.schedule.total_steps
         self.front_end = front_end_of(config.features, config.data.warps).to(self.device)
-        trainable = trainable_with_weights(config, self.data.training_set, start, state, self.device, world, self.stage)
+        pairwise = build_pairwise(config.pairwise)
+        trainable = trainable_with_weights(
+            config, self.data.training_set, start, state, self.device, world, self.stage, pairwise
+        )
         samples, _ = self.front_end.crop_size(config.data.crop_frames)
         self.step = OptimizerStep(
             self.front_end,
@@ -175,6 +180,7 @@ class Experiment:
             augmenter=self.data.augmenter,
             penalty=self.stage.penalty(trainable.network, trainable.head) if self.stage else None,
             teacher=read_teacher(config, self.device, samples=samples, stored=self.data.stored is not None),
+            pairwise=pairwise,
         )
         self.average = None
         if settings.ema is not None and world.is_first:  # which validates and writes
@@ -238,6 +244,7 @@ class Experiment:
             rank=self.world.rank,
             processes=self.world.size,
             windows=self.data.windows(),
+            tuples=self.data.tuples(),
         )
 
     def _micro_batch(self, share: int, state: dict[str, Any] | None) -> int:

@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 import torch
 
 from svtoolkit.config import CheckpointConfig, MemoryPredictionConfig, OptimConfig, RecomputeNormConfig, TrainConfig
+from svtoolkit.crops.class_tuples import holds_tuples, tuple_size
 from svtoolkit.device import autocast, choose_device, half_precision
 from svtoolkit.distributed.world import ALONE, World
 from svtoolkit.errors import UserError
@@ -56,14 +57,15 @@ def fit_micro_batch(
     if _fits(attempt, micro_batch, world):
         return micro_batch
     half = micro_batch // 2
-    if micro_batch % 2 == 0 and _fits(attempt, half, world):
+    can_halve = micro_batch % 2 == 0 and holds_tuples(half, tuple_size(config.pairwise))
+    if can_halve and _fits(attempt, half, world):
         log.warning(
             "%d crops at once do not fit into the memory of the GPU: continuing with %d, accumulated twice as often; "
             "the effective batch stays (in a new run set trainer.micro_batch=%d)",
             micro_batch, half, half,
         )  # fmt: skip
         return half
-    tried = f"neither {micro_batch} nor {half} crops" if micro_batch % 2 == 0 else f"not {micro_batch} crops"
+    tried = f"neither {micro_batch} nor {half} crops" if can_halve else f"not {micro_batch} crops"
     raise UserError(
         f"{config.model.name}: {tried} of {config.data.crop_frames} frames fit into the {limit / GIB:.1f} GiB of "
         f"the GPU; {_advice(config, micro_batch, num_classes, world, limit)}"
@@ -161,13 +163,19 @@ def suggestions(config: TrainConfig, micro_batch: int, num_classes: int, world: 
     """What could be set to need less memory: words of the command line and the predicted peak in bytes."""
     step = step_of(config, micro_batch, num_classes, world.size)
     half = half_precision(choose_device(config.trainer.device) if world.size == 1 else world.device)
-    return [(words, predict_memory(changed, growth=False).whole.peak_bytes) for words, changed in _changes(step, half)]
+    changes = _changes(step, half, tuple_size(config.pairwise))
+    return [(words, predict_memory(changed, growth=False).whole.peak_bytes) for words, changed in changes]
 
 
-def _changes(step: MemoryPredictionConfig, half: str) -> Iterator[tuple[str, MemoryPredictionConfig]]:
-    """What makes a step smaller, one thing at a time; ``half`` is the precision of 16 bits."""
+def _changes(step: MemoryPredictionConfig, half: str, tuples_of: int) -> Iterator[tuple[str, MemoryPredictionConfig]]:
+    """What makes a step smaller, one thing at a time.
+
+    Args:
+        half: precision of 16 bits.
+        tuples_of: as of ``divisors``.
+    """
     smaller = max(1, step.batch_size // 4)
-    if smaller < step.batch_size:
+    if smaller < step.batch_size and holds_tuples(smaller, tuples_of):
         yield f"trainer.micro_batch={smaller}", replace(step, batch_size=smaller)
     with torch.device("meta"):
         network = build_model(num_bins=step.num_bins, **asdict(step.model))

@@ -275,9 +275,12 @@ def _epoch_text(record: dict[str, Any], epochs: int) -> str:
         validation = f", validation EER {100 * record['validation_eer']:.2f} %"
     if "ema_validation_eer" in record:
         validation += f" (moving average {100 * record['ema_validation_eer']:.2f} %)"
+    compared = ""
+    if "pairwise" in record:
+        compared = f", pairwise {record['pairwise']:.3f} ({100 * record['pairwise_accuracy']:.1f} %)"
     return (
         f"epoch {record['epoch']}/{epochs}: loss {record['loss']:.3f}, accuracy {100 * record['accuracy']:.1f} % "
-        f"(no margin {100 * record['accuracy_no_margin']:.1f} %){validation}, waiting for data "
+        f"(no margin {100 * record['accuracy_no_margin']:.1f} %){compared}{validation}, waiting for data "
         f"{100 * record['data_wait']:.0f} %, peak memory {record['peak_memory_bytes'] / 2**30:.2f} GiB, "
         f"{record['seconds'] / 60:.1f} min"
     )

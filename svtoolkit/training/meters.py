@@ -17,6 +17,9 @@ class Meter:
     waiting: float = 0.0
     seconds: float = 0.0
     distance: float = 0.0
+    pairwise: float = 0.0
+    tuples: int = 0
+    tuples_correct: int = 0
 
     @classmethod
     def of(cls, totals: Mapping[str, float]) -> Meter:
@@ -33,13 +36,16 @@ class Meter:
     def averages(self) -> dict[str, float]:
         """Loss of the classes and accuracies a crop; data_wait is the share of time spent waiting for data.
 
-        With a larger network to learn from, ``distance``: 1 - cosine to its embeddings.
+        With a larger network to learn from, ``distance``: 1 - cosine to its embeddings. With a pairwise loss,
+        ``pairwise``: that loss of a tuple that was compared with others, and ``pairwise_accuracy`` of these tuples.
         """
         crops = max(self.crops, 1)
+        sums = {"pairwise": self.pairwise, "pairwise_accuracy": self.tuples_correct} if self.tuples else {}
         return {
             "loss": self.loss / crops,
             "accuracy": self.correct / crops,
             "accuracy_no_margin": self.correct_no_margin / crops,
             "data_wait": self.waiting / self.seconds if self.seconds else 0.0,
             **({"distance": self.distance / crops} if self.distance else {}),
+            **{name: total / self.tuples for name, total in sums.items()},
         }

@@ -14,7 +14,7 @@ from svtoolkit.optim import Muon, WeightAverage
 from svtoolkit.training.meters import Meter
 from svtoolkit.training.step import OptimizerStep
 
-PARTS = ("network", "head", "optimizer", "scaler", "meters", "random", "facts")
+PARTS = ("network", "head", "pairwise", "optimizer", "scaler", "meters", "random", "facts")
 
 EMA = "ema"
 """Part of the state of a run that keeps a moving average of its weights."""
@@ -46,6 +46,7 @@ def collect_state(
     return {
         "network": step.network.state_dict(),
         "head": step.head.gather_head_state(),
+        "pairwise": {} if step.pairwise is None else step.pairwise.state_dict(),
         "optimizer": step.head.gather_optimizer_state(step.optimizer),
         "scaler": step.scaler.state_dict(),
         "meters": {name: asdict(meter) for name, meter in meters.items()},
@@ -63,10 +64,11 @@ def check_state(state: Any) -> None:
     """
     if not isinstance(state, dict):
         raise UnfitStateError(f"found a {type(state).__name__}, expected the parts of a run")
+    state.setdefault("pairwise", {})  # which states of older versions have not
     for name in PARTS:
         if not isinstance(state.get(name), dict):
             raise UnfitStateError(f"its part {name!r} is {_kind(state, name)}, expected a mapping")
-    for name in ("network", "head"):
+    for name in ("network", "head", "pairwise"):
         if not all(isinstance(tensor, torch.Tensor) for tensor in state[name].values()):
             raise UnfitStateError(f"its part {name!r} holds something else than tensors")
     weight = state["head"].get("weight")
@@ -98,6 +100,7 @@ def restore_state(
     try:
         step.network.load_state_dict(state["network"])
         step.head.load_state_dict(state["head"])
+        (step.pairwise or torch.nn.Module()).load_state_dict(state["pairwise"])
         before = [dict(group) for group in step.optimizer.param_groups]
         step.head.load_optimizer_state(step.optimizer, state["optimizer"])
         _check_optimizer(step.optimizer, before)

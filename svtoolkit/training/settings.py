@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from functools import reduce
 
-from svtoolkit.config import DistillationConfig, TrainConfig, TrainerConfig
+from svtoolkit.config import AngularPrototypicalConfig, DistillationConfig, TrainConfig, TrainerConfig
 from svtoolkit.config.front_ends import CROP_FRAME_MS, WaveformConfig
 from svtoolkit.config.limits import check_limits
 from svtoolkit.crops.batch_size import wanted_batch_size
+from svtoolkit.crops.class_tuples import check_tuples, tuple_size
 from svtoolkit.crops.sampler import BatchSampler, share_of
 from svtoolkit.crops.stored_features import read_stored_features
 from svtoolkit.data.bad_files import check_max_bad
@@ -79,9 +80,24 @@ def check_settings(config: TrainConfig, processes: int = 1) -> None:
         )
     read_stored_features(config)
     check_warps(config.features, config.data.warps)
+    _check_pairwise(config)
     batch_size = wanted_batch_size(config.trainer)
     micro_batch = micro_batch_of(config.trainer, share_of(batch_size, processes))
     BatchSampler(batch_size, batch_size=batch_size, micro_batch=micro_batch, seed=config.seed, processes=processes)
+    check_tuples(micro_batch, tuple_size(config.pairwise))
+
+
+def _check_pairwise(config: TrainConfig) -> None:
+    pairwise, shards = config.pairwise, config.data.shuffle_shards
+    if not isinstance(pairwise, AngularPrototypicalConfig):
+        return
+    if pairwise.crops < 2:
+        raise UserError(f"pairwise.crops is {pairwise.crops}, expected 2 or more of a class")
+    if shards is not None:
+        raise UserError(
+            f"pairwise={pairwise.name} brings utterances of a class together, and data.shuffle_shards={shards} those "
+            "of few shards; leave one of both out"
+        )
 
 
 def micro_batch_of(trainer: TrainerConfig, share: int) -> int:

@@ -12,6 +12,7 @@ from svtoolkit.config import TrainConfig
 from svtoolkit.crops.training_set import TrainingSet
 from svtoolkit.distributed.replication import synchronise_batch_norm
 from svtoolkit.distributed.world import ALONE, World
+from svtoolkit.losses import AngularPrototypical
 from svtoolkit.models.front_ends import front_end_of
 from svtoolkit.planning.assembly import Trainable, build_trainable
 from svtoolkit.training.initialisation import Start, choose_classes
@@ -47,12 +48,14 @@ def trainable_with_weights(
     device: torch.device,
     world: World,
     stage: Stage | None = None,
+    pairwise: AngularPrototypical | None = None,
 ) -> Trainable:
     """Network, head and optimizer; the weights are new, or those of ``start``.
 
     Args:
         state: that is loaded later; it decides about the number of classes.
         stage: of a run in two; its factors begin as those of whole matrices.
+        pairwise: a term beside the loss, which the optimizer trains, too.
 
     Raises:
         UserError: a part that cannot be built, or a start that does not fit it.
@@ -76,6 +79,7 @@ def trainable_with_weights(
         frames=front_end_of(config.features).crop_size(config.data.crop_frames)[1],
         precision=config.trainer.precision,
         world=world,
+        pairwise=pairwise,
         **({} if stage is None else {"undecayed": stage.undecayed}),
     )
     if start is not None:

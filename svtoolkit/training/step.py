@@ -18,7 +18,7 @@ from svtoolkit.device import autocast
 from svtoolkit.distributed.replication import Replicas
 from svtoolkit.distributed.world import ALONE, World
 from svtoolkit.features import FrontEnd
-from svtoolkit.losses import Head
+from svtoolkit.losses import AngularPrototypical, Head
 from svtoolkit.training.distillation import Teacher
 from svtoolkit.training.meters import Meter
 
@@ -63,12 +63,15 @@ class OptimizerStep:
     augmenter: Augmenter = UNCHANGED
     penalty: Penalty | None = None
     teacher: Teacher | None = None
+    pairwise: AngularPrototypical | None = None
 
     def __post_init__(self, micro_batch: int) -> None:
         self.accumulation = self.batch_size // self.world.size // micro_batch
-        self.parameters = [p for module in (self.network, self.head) for p in module.parameters() if p.requires_grad]
+        of_pairwise = [] if self.pairwise is None else self.pairwise.parameters()
+        self.outside_head = [*self.network.parameters(), *of_pairwise]
+        self.parameters = [p for p in (*self.outside_head, *self.head.parameters()) if p.requires_grad]
         self.scaler = self.head.build_scaler(self.device, enabled=self.precision == "fp16")
-        self.replicas = Replicas(self.network, self.head, self.world)
+        self.replicas = Replicas(self.network, self.head, self.world, self.pairwise)
 
     def __call__(self, batches: Iterator[CropBatch]) -> StepResult:
         begin = time.perf_counter()
@@ -116,6 +119,12 @@ class OptimizerStep:
             distances = self.teacher.distances(embeddings, targets)
             losses = losses + self.teacher.weight * distances
             meter.distance += float(distances.detach().sum())
+        if self.pairwise is not None and self.replicas.pairwise is not None:
+            compared = self.replicas.pairwise(embeddings, batch.labels)  # in float32, the crops of this micro-batch
+            losses = losses + self.pairwise.weight * compared.losses
+            meter.pairwise += float(compared.losses.detach().sum()) / self.pairwise.crops
+            meter.tuples += int(compared.counted.sum())
+            meter.tuples_correct += int(compared.correct.sum())
         # Replicas average their gradients; the mean loss over all crops needs their sum.
         loss = losses.sum() * self.world.size / self.batch_size
         self.scaler.scale(loss).backward()
@@ -131,7 +140,7 @@ class OptimizerStep:
         if self.penalty is not None:
             self.penalty.add_gradient()
         limit = float("inf") if self.gradient_clip is None else self.gradient_clip
-        norm = self.head.clip_grad_norm_(self.network.parameters(), limit)
+        norm = self.head.clip_grad_norm_(self.outside_head, limit)
         if not torch.isfinite(norm) and self.scaler.get_scale() <= 1.0:  # without a scaler it is 1
             self.scaler.update()
             return False

@@ -22,7 +22,7 @@ from svtoolkit.compression.penalty import Penalty
 from svtoolkit.compression.spectrum import Spectrum, choose_ranks
 from svtoolkit.config import TrainConfig, TwoStageConfig
 from svtoolkit.errors import UserError
-from svtoolkit.losses import ClassificationHead, Head
+from svtoolkit.losses import ClassificationHead, Head, build_pairwise
 from svtoolkit.losses.low_rank import head_with_rank, rows_of
 from svtoolkit.planning.assembly import build_network, build_whole_head, optimizer_of
 from svtoolkit.training.carried_state import carry_over
@@ -225,11 +225,12 @@ def _groups(
     """Name and shape of the parameters of the optimizer, group by group, and the settings of each group."""
     with torch.device("meta"):
         network, head = build_network(config.model, config.features.num_bins), _head(config, num_classes)
-        groups = optimizer_of(network, head, config.optim, stage.undecayed(network, head)).param_groups
+        pairwise = build_pairwise(config.pairwise)
+        groups = optimizer_of(network, head, config.optim, stage.undecayed(network, head), pairwise).param_groups
     names = {
         id(parameter): (f"{part}.{name}", parameter.shape)
-        for part, module in (("network", network), ("head", head))
-        for name, parameter in module.named_parameters()
+        for part, module in (("network", network), ("pairwise", pairwise), ("head", head))
+        for name, parameter in (module.named_parameters() if module is not None else ())
     }
     settings = [{key: value for key, value in group.items() if key != "params"} for group in groups]
     return [[names[id(parameter)] for parameter in group["params"]] for group in groups], settings

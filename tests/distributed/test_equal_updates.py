@@ -13,7 +13,7 @@ import torch.distributed as dist
 from forked import free_port, run_group
 from tiny_runs import tiny_config
 
-from svtoolkit.config import PlannedConfig, TrainConfig
+from svtoolkit.config import AngularPrototypicalConfig, PlannedConfig, TrainConfig
 from svtoolkit.distributed.rank import Rank
 from svtoolkit.distributed.world import ALONE, CPU, World, process_group
 from svtoolkit.training.experiment import Experiment
@@ -24,7 +24,8 @@ pytestmark = pytest.mark.skipif(
 
 
 class Division(NamedTuple):
-    """Of an effective batch of 8: processes, crops that each has in memory at once, and whether the head is sharded.
+    """Of an effective batch of 8: processes, crops that each has in memory at once, whether the head is sharded, and
+    whether crops of a class are compared within their micro-batch.
 
     ``times`` are those of the plan under which activations are recomputed; None: they are stored.
     """
@@ -33,8 +34,10 @@ class Division(NamedTuple):
     micro_batch: int
     shard: bool = False
     times: float | None = None
+    pairs: bool = False
 
 
+PAIRS = "1 x 4 accumulated, pairs"
 DIVISIONS = {
     "1 x 8": Division(1, 8),
     "2 x 4": Division(2, 4),
@@ -44,6 +47,9 @@ DIVISIONS = {
     "4 x 2 and a sharded head": Division(4, 2, shard=True),
     "2 x 4, planned": Division(2, 4, times=1.3),
     "2 x 2 accumulated, a sharded head, planned": Division(2, 2, shard=True, times=1.3),
+    PAIRS: Division(1, 4, pairs=True),
+    "2 x 4, pairs": Division(2, 4, pairs=True),
+    "2 x 4 and a sharded head, pairs": Division(2, 4, shard=True, pairs=True),
 }
 
 
@@ -53,6 +59,8 @@ def config_of(speech: Path, exp_dir: Path, division: Division) -> TrainConfig:
     config = tiny_config(speech, exp_dir, trainer__epochs=1, validation__speakers=0, **changes)
     if division.times is not None:
         config.memory = PlannedConfig("planned", times=division.times)
+    if division.pairs:
+        config.pairwise = AngularPrototypicalConfig("angular_prototypical")
     return config
 
 
@@ -70,6 +78,8 @@ def trained(config: TrainConfig, world: World) -> dict[str, torch.Tensor]:
     assert experiment.loop.nonfinite_steps == 0
     whole = experiment.step.head.gather_head_state()
     named = {**dict(experiment.step.network.named_parameters()), **{f"head.{name}": whole[name] for name in whole}}
+    if experiment.step.pairwise is not None:
+        named |= {f"pairwise.{name}": tensor for name, tensor in experiment.step.pairwise.state_dict().items()}
     if config.loss.shard and not world.is_first:
         del named["head.weight"]  # the first process has gathered it
     return named
@@ -101,9 +111,10 @@ def folder(speech: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", [name for name in DIVISIONS if name != "1 x 8"])
+@pytest.mark.parametrize("name", [name for name in DIVISIONS if name not in ("1 x 8", PAIRS)])
 def test_every_weight_is_that_of_one_process_with_the_whole_batch(name, folder):
-    expected = torch.load(folder / "1 x 8, process 0.pt")
+    """Or with the same micro-batches, where crops are compared within them."""
+    expected = torch.load(folder / f"{PAIRS if DIVISIONS[name].pairs else '1 x 8'}, process 0.pt")
     for rank in range(DIVISIONS[name].processes):
         found = torch.load(folder / f"{name}, process {rank}.pt")
         assert expected.keys() - found.keys() <= ({"head.weight"} if DIVISIONS[name].shard and rank else set())
@@ -119,3 +130,4 @@ def test_the_weights_have_moved(folder, speech):
     expected = torch.load(folder / "1 x 8, process 0.pt")
     for name, weight in before.network.named_parameters():
         assert not torch.allclose(expected[name].float(), weight, rtol=1e-4, atol=1e-6), name
+    assert torch.load(folder / f"{PAIRS}, process 0.pt")["pairwise.scale"] != 10.0

@@ -158,7 +158,8 @@ def test_a_run_of_before_there_was_compression_is_resumed(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "state-0000000001.pt").touch()
     saved = yaml.safe_load((tmp_path / "config.yaml").read_text())
-    del saved["compress"], saved["distillation"], saved["model"]["ranks"], saved["loss"]["rank"], saved["data"]["warps"]
+    del saved["compress"], saved["distillation"], saved["pairwise"]
+    del saved["model"]["ranks"], saved["loss"]["rank"], saved["data"]["warps"]
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(saved))
     check_run(config)
     with pytest.raises(UserError, match=r"distillation.weight was 1.0 and is 0.5"):
