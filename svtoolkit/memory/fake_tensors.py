@@ -48,7 +48,7 @@ class QuickFakeTensorMode(FakeTensorMode):
         else:
             self._is_inside = True  # of what an operation is made of, nobody is told
             try:
-                result = super().__torch_dispatch__(func, types, args, kwargs)
+                result = self._result(func, types, args, kwargs)
             finally:
                 self._is_inside = not is_outermost
             if key is not None and key not in _KNOWN:
@@ -60,8 +60,21 @@ class QuickFakeTensorMode(FakeTensorMode):
                 observer.see(func, args, kwargs, result, key)
         return result
 
+    def _result(self, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """By torch; of a BatchNorm in training, of which torch would go through every operation, from its forms."""
+        one = super().__torch_dispatch__
+        if func is NORM and args[5] and not kwargs:
+            rows = (args[0].shape[1],)
+            sums = [one(NEW_EMPTY, types, (args[0], rows), {}) for _ in range(2)]
+            return one(EMPTY_LIKE, types, (args[0],), {}), *sums
+        if func is NORM_BACKWARD and args[7] and all(args[9]) and args[2] is not None and not kwargs:
+            return tuple(one(EMPTY_LIKE, types, (like,), {}) for like in (args[1], args[2], args[2]))
+        return one(func, types, args, kwargs)
+
 
 DEVICE = torch.ops.prim.device.default
+NORM, NORM_BACKWARD = torch.ops.aten.native_batch_norm.default, torch.ops.aten.native_batch_norm_backward.default
+EMPTY_LIKE, NEW_EMPTY = torch.ops.aten.empty_like.default, torch.ops.aten.new_empty.default
 
 
 def _key(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...] | None:

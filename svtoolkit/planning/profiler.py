@@ -50,6 +50,8 @@ def profiler_of(question: MemoryPredictionConfig) -> Iterator[Profiler]:
             channels_last=question.channels_last, world=world,
         )  # fmt: skip
         head.margin = question.loss.margin
+        for buffer in network.buffers():  # what a counter contains torch would follow through every step
+            buffer.constant = None  # type: ignore[attr-defined]
         yield Profiler(question, network, head, world.size)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import as_completed
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -25,7 +28,7 @@ from svtoolkit.planning.profiler import Profiler, profiler_of
 from svtoolkit.planning.step_profile import StepProfile
 from svtoolkit.planning.stored_predictions import path_of, recall, remember
 from svtoolkit.planning.update_profile import UpdateProfile
-from svtoolkit.system.processes import count_cores, map_unordered
+from svtoolkit.system.processes import count_cores, worker_processes
 
 NOT_PLANNED = {"offload"}
 """Whose time and memory are those of a bus and of the host, which no profile knows."""
@@ -101,11 +104,16 @@ def profile_or_recall(
     missing = {name: each for name, each in wanted.items() if name not in known}
     parts = [_Part(asked, part, [optim for name, optim in updates.items() if name not in known] if not number else [])
              for number, part in enumerate(_divided(missing))]  # fmt: skip
-    if any(part.steps or part.optims for part in parts):
+    if parts := [part for part in parts if part.steps or part.optims]:
         killed = "a process that predicts the memory of a step was killed, probably because memory ran out"
-        for part, found in map_unordered(_profile, parts, count_cores() if len(missing) > FEW else 1, killed=killed):
-            known.update(found)
-            progress(len(part.steps) + len(part.optims))
+        *others, here = parts  # this process does the last itself, having begun sooner: 16 bits take longer
+        with worker_processes(max(1, len(others)), killed=killed) as workers:
+            there = {workers.submit(_profile, part): part for part in others}
+            for part, found in chain(
+                [(here, _profile(here))], ((there[each], each.result()) for each in as_completed(there))
+            ):
+                known.update(found)
+                progress(len(part.steps) + len(part.optims))
         remember(path, known)
     return Profiles(
         {
@@ -137,6 +145,7 @@ def _profile(part: _Part) -> dict[str, Any]:
     """Profiles in plain data, by name."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
+    gc.disable()  # it would look through all of torch again and again
     planner = logging.getLogger("svtoolkit.memory.strategies.planned")
     level = planner.level
     planner.setLevel(logging.WARNING)  # what it says of its plan is said of the run that takes it
@@ -148,6 +157,7 @@ def _profile(part: _Part) -> dict[str, Any]:
             for name, (memory, bits) in part.steps.items():
                 found[name] = _profile_step(profiler, memory, bits)
     finally:
+        gc.enable()
         torch.set_num_threads(threads)
         planner.setLevel(level)
     return found

@@ -32,6 +32,28 @@ def test_storages_come_and_go_as_with_torchs_own(strategy, precision):
     assert len(quick) > 300
 
 
+def forms_of_norm(mode, shape, dtype, of_weights, *, training, is_last):
+    with mode:
+        x = torch.empty(shape, dtype=dtype)
+        if is_last:
+            x = x.contiguous(memory_format=torch.channels_last)
+        weight, bias, mean, variance = (torch.empty(shape[1], dtype=of_weights) for _ in range(4))
+        found = torch.ops.aten.native_batch_norm(x, weight, bias, mean, variance, training, 0.1, 1e-5)
+        gradients = torch.ops.aten.native_batch_norm_backward(
+            torch.empty_like(x), x, weight, mean, variance, *found[1:], training, 1e-5, [True] * 3
+        )
+        return [(each.shape, each.stride(), each.dtype, each.untyped_storage().nbytes()) for each in found + gradients]
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(("shape", "is_last"), [((8, 6), False), ((8, 6, 5, 4), False), ((8, 6, 5, 4), True)])
+def test_a_norm_makes_what_torchs_own_does(shape, is_last, training):
+    for dtype, of_weights in [(torch.float32,) * 2, (torch.bfloat16, torch.float32), (torch.float64,) * 2]:
+        settings = {"training": training, "is_last": is_last}
+        quick = forms_of_norm(QuickFakeTensorMode(), shape, dtype, of_weights, **settings)
+        assert quick == forms_of_norm(FakeTensorMode(), shape, dtype, of_weights, **settings)
+
+
 def test_what_is_known_already_aliases_what_it_should():
     with QuickFakeTensorMode():
         for _ in range(3):

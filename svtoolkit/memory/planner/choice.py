@@ -67,7 +67,7 @@ class Chosen:
 
 def fastest(costs: Costs, memory: int) -> Outlay | None:
     """The fastest plan whose peak is at most ``memory`` bytes; None: there is none."""
-    candidates = [stored_plans(costs), *costs.wholes]
+    candidates = [stored_plans(costs), *(costs.wholes() if costs.least_of_wholes <= memory else ())]
     if candidates[0].peak > memory and (by_blocks := _fastest_by_blocks(costs, memory)):
         candidates.append(by_blocks)
     fitting = [outlay for outlay in candidates if outlay.peak <= memory]
@@ -97,12 +97,15 @@ def leanest(costs: Costs, seconds: float) -> Outlay:
     """
     seconds *= 1 + 1e-9
     slots = _slots(costs)
-    candidates = [stored_plans(costs), *(whole for whole in costs.wholes if whole.seconds <= seconds)]
+    candidates = [stored_plans(costs)]
     for looked_at in _known((costs, slots), lambda: _Frontier(costs, slots)).tables():
         if looked_at[0][0] > seconds:
             break
         candidates += [outlay for times, outlay in looked_at if times <= seconds]
-    return min(candidates, key=lambda outlay: outlay.peak)
+    least = min(candidates, key=lambda outlay: outlay.peak)
+    if least.peak <= costs.least_of_wholes:
+        return least
+    return min([*(whole for whole in costs.wholes() if whole.seconds <= seconds), least], key=lambda one: one.peak)
 
 
 class _Frontier:

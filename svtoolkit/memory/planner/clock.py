@@ -45,6 +45,7 @@ class Clock(Observer):
         super().__init__()
         self.rates = rates
         self.seconds = 0.0
+        self._known = _KNOWN.setdefault(rates, {})
 
     def mark(self) -> float:
         """As ``svtoolkit.reversible.chunks.Counts``."""
@@ -55,9 +56,21 @@ class Clock(Observer):
         self.seconds += times * (self.seconds - mark)
 
     def see(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any, form: Hashable) -> None:
+        seconds = None if form is None else self._known.get(form)
+        if seconds is None:
+            seconds = self._seconds(func, args, kwargs, result)
+            if form is not None:
+                self._known[form] = seconds
+        self.seconds += seconds
+
+    def _seconds(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> float:
         operation = func._overloadpacket
-        if not func.is_view and operation not in ALLOCATIONS and func.namespace != "prim":
-            moved: float = sum(tensor.numel() * tensor.element_size() for tensor in tensors_of((args, result)))
-            moved = moved * passes(operation, args)
-            arithmetic = count_flops(operation, args, kwargs, result) / self.rates.operations
-            self.seconds += max(arithmetic, moved / self.rates.bytes)
+        if func.is_view or operation in ALLOCATIONS or func.namespace == "prim":
+            return 0.0
+        moved = sum(tensor.numel() * tensor.element_size() for tensor in tensors_of((args, result)))
+        arithmetic = count_flops(operation, args, kwargs, result) / self.rates.operations
+        return max(arithmetic, moved * passes(operation, args) / self.rates.bytes)
+
+
+_KNOWN: dict[Rates, dict[Hashable, float]] = {}
+"""Seconds of operations that were seen, by their forms."""

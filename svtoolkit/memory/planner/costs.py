@@ -6,8 +6,8 @@ forward goes through its parts and keeps what each says, backward goes through t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, TypeAlias
 
@@ -158,13 +158,16 @@ class Costs:
         runs: in the order of forward.
         seconds: of all that no plan decides.
         elsewhere: bytes below which no plan brings the peak.
-        wholes: of steps in which all blocks are stored and ``around`` is the same everywhere in the network.
+        wholes: of steps in which all blocks are stored and ``around`` is the same everywhere in the network; they are
+            measured when they are first asked for.
+        least_of_wholes: bytes that the peak of none of these is below.
     """
 
     runs: tuple[Run, ...]
     seconds: float = 0.0
     elsewhere: int = 0
-    wholes: tuple[Outlay, ...] = ()
+    wholes: Callable[[], tuple[Outlay, ...]] = field(default=tuple, compare=False)
+    least_of_wholes: int = 0
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,10 @@ class RunTable:
         self.ahead: dict[int, Best] = {}
         self._segments: dict[int, Times] = {}
         if run.joins and self.count > 1:
+            self._alike = self._blocks_alike()
+            known: dict[int, Times] = {}
             for end in range(1, self.count + 1):
-                self._fill_inside(end)
+                known = self._fill_inside(end, known)
         self._fill_top(max(up(run.between_forward), up(run.between_backward + gradients)), following)
 
     @property
@@ -63,13 +65,36 @@ class RunTable:
         """Least times from this run on."""
         return self.top[0].times[1]
 
-    def _fill_inside(self, end: int) -> None:
-        """All stretches in a segment that ends there, from the shortest on; then segments that end there."""
+    def _blocks_alike(self) -> list[int]:
+        """How many blocks up to each one are as those one position earlier, in all that a stretch follows from."""
+        found = [0]
+        for position in range(1, self.count):
+            is_alike = self.run.blocks[position] == self.run.blocks[position - 1]
+            is_alike = is_alike and self.gradients[position + 1] == self.gradients[position]
+            found.append(found[-1] + 1 if is_alike else 0)
+        return found
+
+    def _fill_inside(self, end: int, known: dict[int, Times]) -> dict[int, Times]:
+        """All stretches in a segment that ends there, from the shortest on; then segments that end there.
+
+        Args:
+            known: pieces of stretches that end one block earlier, by where they begin.
+
+        Returns:
+            the pieces of these.
+        """
         pieces: Times = np.empty((0, self.slots + 1))
+        found_pieces = {}
         rests = np.full((end + 1, self.slots + 1), np.inf)  # by where they begin, which nobody else holds
         for begin in reversed(range(end)):
+            if end - begin <= self._alike[end - 1] and self.sizes[begin] == self.sizes[begin - 1]:
+                self.again[begin, end] = self.again[begin - 1, end - 1]
+                self.inside[begin, end] = best = self.inside[begin - 1, end - 1]
+                rests[begin] = best.times[0]
+                found_pieces[begin] = pieces = known[begin - 1]
+                continue
             self.again[begin, end] = again = self._again(begin, end, rests)
-            pieces = self._pieces(begin, end, pieces)
+            found_pieces[begin] = pieces = self._pieces(begin, end, pieces)
             number = pieces.argmin(axis=0)
             best = self._close(begin, pieces[number, self._cells], (number + PIECE + 1).astype(np.int16), [])
             for found, first, others, other_first in zip(*best, *again, strict=True):
@@ -81,6 +106,7 @@ class RunTable:
             if end == begin + 2:
                 self._segments[begin] = np.empty((self.count - begin - 1, self.slots + 1))
             self._segments[begin][end - begin - 2] = self.inside[begin, end].times[1] + seconds
+        return found_pieces
 
     def _again(self, begin: int, end: int, rests: Times) -> Best:
         """Of plans that begin with what is recomputed."""

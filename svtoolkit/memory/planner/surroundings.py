@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import accumulate
 from typing import Any
 
@@ -81,7 +82,8 @@ def measure_network(
         sharing: what becomes of the values that several places read.
     """
     measure = measure or BlockCosts(CONSUMER_GPU, crops.precision)
-    with QuickFakeTensorMode():
+    mode = QuickFakeTensorMode()
+    with mode:
         double = _double(network).train()
         share_values(double, sharing)
         places = _places(double, crops)
@@ -89,12 +91,22 @@ def measure_network(
             tuple(measure.of(module, form) for module, form in zip(place.modules, place.forms, strict=False))
             for place in places
         ]
-        wholes: tuple[Outlay, ...] = ()
-        if sharing is None:
-            counts = [len(place.modules) for place in places]
-            wholes = tuple(_whole(double, counts, around, crops, measure.rates) for around in _arounds(double))
         costs = _Surroundings(double, places, crops, measure.rates).costs(blocks)
-        return replace(costs, wholes=wholes), [place.names for place in places]
+    if sharing is None:
+
+        @cache
+        def wholes() -> tuple[Outlay, ...]:
+            counts = [len(of_run) for of_run in blocks]
+            with mode:
+                return tuple(_whole(double, counts, around, crops, measure.rates) for around in _arounds(double))
+
+        costs = replace(costs, wholes=wholes, least_of_wholes=_kept_by_all(blocks))
+    return costs, [place.names for place in places]
+
+
+def _kept_by_all(blocks: list[tuple[Block, ...]]) -> int:
+    """Bytes that blocks keep at least beside inputs and results, however they are stored."""
+    return sum(min(o.kept for o in block.options if not o.recomputed) for of_run in blocks for block in of_run)
 
 
 def _arounds(network: nn.Module) -> tuple[Around, ...]:
@@ -221,6 +233,9 @@ class _Surroundings:
                 with _autocast(self.crops):
                     loss = self.network(frames).sum()
                 loss.backward()
+        for place in self.places:
+            for module in place.modules:
+                vars(module).pop("forward", None)
         totals = [total - before for total in accumulate(change.difference for change in self.ledger.changes)]
         return self._read(totals, blocks)
 

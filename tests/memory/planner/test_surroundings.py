@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import accumulate
 
 import pytest
@@ -132,6 +133,14 @@ def test_a_plan_is_never_worse_than_norms_that_are_made_again_everywhere():
                 found = peak_and_seconds(network)
                 assert found[0] <= peak
                 assert found[1] <= 1.005 * seconds
+
+
+def test_what_is_done_everywhere_is_measured_only_where_it_may_be_best():
+    costs, _ = measure_network(Small(1), CROPS)
+    assert min(whole.peak for whole in costs.wholes()) >= costs.least_of_wholes > 0
+    unmeasured = replace(costs, wholes=lambda: pytest.fail("it was measured"))
+    least = leanest(unmeasured, 2 * stored_plans(costs).seconds)
+    assert fastest(unmeasured, least.peak) is not None
 
 
 def peak_and_seconds(network: nn.Module) -> tuple[int, float]:
