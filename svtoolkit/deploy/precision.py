@@ -102,7 +102,7 @@ def quantise(content: bytes, name: str, inputs: Sequence[np.ndarray]) -> bytes:
                 reduce_range=True,
                 activation_type=QuantType.QUInt8,
                 weight_type=QuantType.QInt8,
-                nodes_to_exclude=_front_end_nodes(prepared),
+                nodes_to_quantize=_eight_bit_nodes(prepared),
             )
         except Exception as error:  # what it raises is not documented
             reason = " ".join(str(error).split())[:300]
@@ -158,7 +158,19 @@ class _Reader:
         return len(self._left)
 
 
-def _front_end_nodes(path: Path) -> list[str]:
-    """Nodes that compute features, which are no place to save."""
+def _eight_bit_nodes(path: Path) -> list[str]:
+    """Convolutions, and what follows one of them at once: sums of two such values, and their rectifiers.
+
+    Other sums stay in float32. The pooling adds a constant to variances, which differ by orders of magnitude from
+    channel to channel: one scale for all of them leaves nothing of the small ones.
+    """
     model: Any = import_onnx().load(path)
-    return [node.name for node in model.graph.node if node.name.lstrip("/").startswith(FRONT_END)]
+    made: set[str] = set()
+    chosen = []
+    for node in model.graph.node:  # in the order in which they are computed
+        if node.name.lstrip("/").startswith(FRONT_END) or node.op_type not in QUANTISED:
+            continue
+        if node.op_type == "Conv" or made.issuperset(node.input):
+            chosen.append(node.name)
+            made.update(node.output)
+    return chosen

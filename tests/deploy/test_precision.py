@@ -77,6 +77,17 @@ def test_8_bits(content):
     assert len(per_channel) >= sum(each.ndim == 4 for each in weights)
 
 
+def test_variances_stay_in_float32(content):
+    graph = onnx.load_from_string(quantise(content, "feats", [features(0)])).graph
+    made_by = {name: node for node in graph.node for name in node.output}
+    sums = [node for node in graph.node if node.op_type == "Add"]
+    in_8_bits = [
+        "DequantizeLinear" in {made_by[name].op_type for name in node.input if name in made_by} for node in sums
+    ]
+    assert in_8_bits == ["pooling" not in node.name for node in sums]
+    assert in_8_bits.count(True) == 4
+
+
 def test_features_inside_stay_in_float32():
     network = build_model("xvector", num_bins=24, embedding_dim=8).eval()
     content = export_graph(network, FRONT_END, waveform=True)
