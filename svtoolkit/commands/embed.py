@@ -151,6 +151,7 @@ def _of_model(config: EmbedConfig, source: str) -> Prepared:
         resample=config.resample,
         batch_seconds=config.batch_seconds,
         batch_size=config.batch_size,
+        threads=torch.get_num_threads(),
         num_workers=config.num_workers,
         stored=source == "features",
         front_end=config.front_end,

@@ -45,6 +45,7 @@ class GE2ENetwork(SpeakerNetwork):
         layers: of the LSTM.
     """
 
+    maskable = False
     partials = Partials()
 
     def __init__(self, *, num_bins: int, embedding_dim: int, hidden: int, layers: int) -> None:

@@ -31,6 +31,7 @@ class OnnxNetwork(SpeakerNetwork):
         bins_first: the graph takes (batch, bins, frames).
     """
 
+    maskable = False
     only_float32 = True
     graph: Tensor
 

@@ -151,14 +151,17 @@ class ReDimNet2(Dimensions):
         rows = self.stem(frames)
         return self.stem_norm(rows) if hasattr(self, "stem_norm") else rows
 
+    def frames_used(self, frames: int) -> int:
+        return (frames + self.pad_frames) // self.time_stride * self.time_stride
+
     def feature_map(self, frames: Tensor) -> Tensor:
         """(batch, frames, bins) -> (batch, rows, frames) or (batch, channels, bins, frames).
 
         Raises:
             UserError: fewer frames than the strides of time make one of, or than are skipped.
         """
+        count = self.frames_used(frames.shape[1])
         frames = F.pad(frames, (0, 0, 0, self.pad_frames))
-        count = frames.shape[1] // self.time_stride * self.time_stride
         if count <= self.skip_frames:
             needed = (self.skip_frames // self.time_stride + 1) * self.time_stride
             raise UserError(

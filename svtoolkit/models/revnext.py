@@ -74,7 +74,9 @@ def build_revnext(
     stages: list[nn.Module] = [Chain(ReversibleSequence(steps), Reduction(channels))]
     stem = Chain(ConvNormRelu(1, width, stem_stride))
     embedding = nn.Linear(channels // 2 * bins, embedding_dim)
-    return ChainNetwork(stem, stages, StatisticsPooling(), embedding, layers=5 + 4 * sum(blocks))
+    network = ChainNetwork(stem, stages, StatisticsPooling(), embedding, layers=5 + 4 * sum(blocks))
+    network.maskable = False  # of an odd number of frames, batch pooling makes an even one
+    return network
 
 
 def _bins_at_end(bins: int) -> int:

@@ -16,9 +16,15 @@ class SpeakerNetwork(nn.Module):
 
     Attributes:
         embedding_dim: size of the embedding.
+        maskable: utterances may be padded (``svtoolkit.models.padded``); False: each goes as long as it is.
     """
 
     embedding_dim: int
+    maskable: bool = True
+
+    def frames_used(self, frames: int) -> int:
+        """Frames of the first map that is made of so many."""
+        return frames
 
 
 class PooledNetwork(SpeakerNetwork):

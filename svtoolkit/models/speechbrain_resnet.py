@@ -57,6 +57,8 @@ class SpeechBrainResNet(PooledNetwork):
         ValueError: a width below 1.
     """
 
+    maskable = False
+
     def __init__(
         self,
         *,

@@ -8,6 +8,7 @@ that of the whole recording, up to rounding.
 from __future__ import annotations
 
 import math
+from threading import get_ident
 from typing import Any, NamedTuple
 
 import torch
@@ -54,8 +55,12 @@ def time_geometry(network: nn.Module, num_bins: int) -> TimeGeometry | None:
     device = next(network.parameters()).device
     reach = 0  # frames; what a convolution without padding sees lies on one side
 
+    thread = get_ident()
+
     def count(layer: nn.Conv1d | nn.Conv2d, given: Any, output: Tensor) -> None:
         nonlocal reach
+        if get_ident() != thread:  # another batch goes through
+            return
         padded = layer.padding == "same" or layer.padding[-1] != 0
         span = (layer.kernel_size[-1] - 1) * layer.dilation[-1]
         reach += math.ceil(PROBE_FRAMES / output.shape[-1]) * (math.ceil(span / 2) if padded else span)

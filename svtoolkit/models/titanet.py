@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from svtoolkit.models.blocks import VectorNorm
-from svtoolkit.models.pooling import StatisticsPooling, rows_of
+from svtoolkit.models.pooling import StatisticsPooling, rows_of, seen_with_context
 from svtoolkit.models.speaker_network import PooledNetwork
 from svtoolkit.reversible import Chain
 
@@ -125,18 +125,14 @@ class ContextPooling(nn.Module):
     def forward(self, feature_map: Tensor) -> Tensor:
         """(batch, channels, frames) -> (batch, 2 * channels), float32 or float64."""
         rows = rows_of(feature_map)
-        context = _statistics(rows, torch.full_like(rows[:1, :1], 1.0 / rows.shape[-1])).unsqueeze(-1)
-        of_frames, of_context = self.linear1.weight.split([rows.shape[1], 2 * rows.shape[1]], dim=1)
-        hidden = F.conv1d(rows, of_frames) + F.conv1d(context, of_context, self.linear1.bias)
+        variance, mean = torch.var_mean(rows, dim=-1, correction=0)
+        context = torch.cat([mean, variance.clamp(min=POOLING_EPS).sqrt()], dim=1)
+        hidden = seen_with_context(self.linear1, rows, context)
         logits = self.linear2(torch.tanh(self.norm(F.relu(hidden))))
-        return _statistics(rows, torch.softmax(logits.to(rows.dtype), dim=-1))
-
-
-def _statistics(rows: Tensor, weights: Tensor) -> Tensor:
-    """Mean and deviation under weights whose sum over time is 1: (batch, channels, frames) -> (batch, 2 * channels)."""
-    mean = (weights * rows).sum(-1, keepdim=True)
-    variance = (weights * (rows - mean).square()).sum(-1, keepdim=True)
-    return torch.cat([mean, variance.clamp(min=POOLING_EPS).sqrt()], dim=1).squeeze(-1)
+        weights = torch.softmax(logits.to(rows.dtype), dim=-1)
+        mean = (weights * rows).sum(-1)
+        variance = (weights * (rows - mean.unsqueeze(-1)).square()).sum(-1)
+        return torch.cat([mean, variance.clamp(min=POOLING_EPS).sqrt()], dim=1)
 
 
 class JasperNetwork(PooledNetwork):

@@ -45,6 +45,8 @@ class TransformersXVector(SpeakerNetwork):
         freeze_encoder: do not train the convolutions over samples.
     """
 
+    maskable = False
+
     def __init__(
         self,
         *,

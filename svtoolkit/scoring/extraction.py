@@ -1,4 +1,4 @@
-"""Embeddings of whole utterances, batched by equal length: without padding, each is the same as when embedded alone."""
+"""Embeddings of whole utterances, batched by length: each is the same as when embedded alone, up to rounding."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,17 +17,21 @@ from svtoolkit.audio.voice_activity import measure_voice
 from svtoolkit.data.audio_survey import explain_samples
 from svtoolkit.data.feature_archive import read_features
 from svtoolkit.data.kaldi_dir import Utterance
-from svtoolkit.device import autocast
+from svtoolkit.device import autocast, single_threads
 from svtoolkit.errors import UserError
 from svtoolkit.features import FrontEnd
-from svtoolkit.scoring.batches import plan_batches
+from svtoolkit.scoring.batches import group_by_length, plan_batches
 from svtoolkit.scoring.extracted import Embedded, Extraction
 from svtoolkit.scoring.forward import LEAST_SECONDS, BoundedForward, TooLongError
 from svtoolkit.scoring.pass_memory import PassMemory, in_all, show_bytes, within
-from svtoolkit.system.threads import map_in_order
+from svtoolkit.system.threads import map_in_order, submit_ahead
 
 READ_AHEAD = 2
 """Batches that are read while the network works."""
+PADDING = 0.05
+"""Share of its frames by which an utterance may be shorter than the longest of its batch."""
+CPU_BATCH_SECONDS = 8.0
+"""Of audio in a batch on a CPU: enough for small layers, and the maps of large ones stay close to the cores."""
 NOT_FINITE = "the embedding is not finite; check the audio for NaN, and the weights of the model"
 NOT_FINITE_OF_FEATURES = "the embedding is not finite; choose a wider precision, or check the weights for NaN"
 
@@ -42,7 +47,11 @@ class EmbeddingExtractor:
         channel, resample, keys: as for ``read_audio``.
         batch_seconds: audio in a batch at most; a longer recording goes in stretches of so many seconds, to the same
             embedding, where the network is a chain of convolutions (``svtoolkit.models.stretches``).
-        batch_size: utterances in a batch at most, all of equal length.
+        batch_size: utterances in a batch at most, of about equal length, or of equal length where the network takes no
+            padding.
+        threads: batches that go through the network beside each other, each on one thread of the CPU; 0: one after the
+            other, on the threads that torch has. The embeddings are the same, up to rounding, and to the bit those of
+            any other number above 0.
         num_workers: threads that read audio; 0 means 1.
         stored: utterances are listed by their features, which the front end made before, not by their audio.
 
@@ -59,6 +68,7 @@ class EmbeddingExtractor:
     resample: bool = False
     batch_seconds: float = 120.0
     batch_size: int = 32
+    threads: int = 0
     num_workers: int = 1
     keys: str = ""
     stored: bool = False
@@ -68,6 +78,8 @@ class EmbeddingExtractor:
             raise UserError(
                 f"found batch_size={self.batch_size} num_workers={self.num_workers}, expected at least 1 and 0"
             )
+        if self.threads < 0:
+            raise UserError(f"threads is {self.threads}, expected 0 or more")
         if not self.batch_seconds >= 1:
             raise UserError(f"batch_seconds is {self.batch_seconds:g}, expected 1 second of audio or more")
         autocast(self.device, self.precision)  # refuses an unknown precision before any work
@@ -96,7 +108,7 @@ class EmbeddingExtractor:
         """
         if self.device.type == "cpu":  # waveforms are there, too, of this batch and of those that are read meanwhile
             memory = replace(memory, per_second=memory.per_second + 4 * self.front_end.sample_rate * (1 + READ_AHEAD))
-        room = within(budget)
+        room = memory.held + (within(budget) - memory.held) / max(1, self._beside)
         seconds = memory.seconds_within(room)
         if seconds < LEAST_SECONDS:
             raise UserError(
@@ -161,15 +173,21 @@ class EmbeddingExtractor:
             batches, failures = plan_batches(
                 utterances,
                 self.front_end,
-                batch_seconds=self.batch_seconds,
+                batch_seconds=self._together,
                 batch_size=self.batch_size,
+                padding=self._padding,
                 jobs=max(1, self.num_workers),
                 stored=self.stored,
             )
             yield Embedded(failures={row: reason for row, reason in failures.items() if not is_done(row)})
             left = [[row for row in batch if not is_done(row)] for batch in batches]
-            for rows, results in self._read_ahead(utterances, [batch for batch in left if batch], min_voice):
-                yield self._embed(utterances, rows, results)
+            signals = self._read_ahead(utterances, [batch for batch in left if batch], min_voice)
+            if 0 < self._beside <= len(batches):  # of fewer, all threads work on one
+                with single_threads(self._beside) as pool:
+                    embed, ahead = partial(self._embed_read, utterances), 2 * (self._beside - 1)
+                    yield from submit_ahead(pool, embed, signals, ahead)
+            else:
+                yield from map(partial(self._embed_read, utterances), signals)
 
     def unusable(self, utterances: Sequence[Utterance]) -> dict[int, str]:
         """Position -> reason of those that would have no embedding, or that of silence: all are read, none embedded.
@@ -202,6 +220,20 @@ class EmbeddingExtractor:
         if not np.isfinite(embedding).all():
             raise UserError(NOT_FINITE)
         return embedding
+
+    @property
+    def _beside(self) -> int:
+        """Batches beside each other; 0: one after the other."""
+        return self.threads if self.device.type == "cpu" else 0
+
+    @property
+    def _together(self) -> float:
+        """Seconds of audio that utterances go together by."""
+        return min(self.batch_seconds, CPU_BATCH_SECONDS) if self.device.type == "cpu" else self.batch_seconds
+
+    @property
+    def _padding(self) -> float:
+        return PADDING if self.batch_size > 1 and self.forward.pads else 0.0
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -253,19 +285,21 @@ class EmbeddingExtractor:
             no_speech = measure_voice(samples, self.front_end.sample_rate).why_no_speech(min_voice)
         return samples if no_speech is None else f"{utterance.path}: {no_speech}"
 
-    def _embed(self, utterances: Sequence[Utterance], rows: list[int], results: list[np.ndarray | str]) -> Embedded:
-        """The embeddings of those that could be read, batched by number of frames.
+    def _embed_read(self, utterances: Sequence[Utterance], read: tuple[list[int], list[np.ndarray | str]]) -> Embedded:
+        """The embeddings of those that could be read, grouped by number of frames.
 
         Frames are counted again: a header may be wrong, and resampling may round.
         """
         batch = Embedded()
-        groups: dict[int, list[tuple[int, np.ndarray]]] = {}
-        for row, result in zip(rows, results, strict=True):
+        signals: dict[int, np.ndarray] = {}
+        for row, result in zip(*read, strict=True):
             if isinstance(result, str):
                 batch.failures[row] = result
             else:
-                groups.setdefault(self.forward.num_frames(result), []).append((row, result))
-        for group in groups.values():
+                signals[row] = result
+        lengths = [(self.forward.num_frames(signal), row) for row, signal in signals.items()]
+        for _, alike in group_by_length(lengths, self._padding):
+            group = [(row, signals[row]) for row in alike]
             try:
                 embeddings = self.forward([signal for _, signal in group])
             except TooLongError as error:  # which shorter ones need not be

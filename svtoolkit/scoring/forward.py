@@ -14,6 +14,7 @@ from svtoolkit.device import autocast, empty_cache, is_out_of_memory
 from svtoolkit.errors import UserError
 from svtoolkit.features import FrontEnd
 from svtoolkit.models.ge2e import Partials
+from svtoolkit.models.padded import embed_padded, takes_padding
 from svtoolkit.models.stretches import TimeGeometry, embed_in_stretches, time_geometry
 from svtoolkit.scoring.pass_memory import PassMemory, in_all, show_bytes
 
@@ -49,16 +50,17 @@ class BoundedForward:
 
     @torch.inference_mode()
     def __call__(self, signals: list[np.ndarray]) -> np.ndarray:
-        """Waveforms (samples,) or frames (frames, bins), of equally many frames -> (batch, embedding_dim) float32.
+        """Waveforms (samples,) or frames (frames, bins) -> (batch, embedding_dim) float32.
+
+        Unless ``pads``, they are of equally many frames.
 
         Raises:
             TooLongError: not even one of them fits into the memory of the device.
             UserError: nothing does.
         """
-        frames = self.num_frames(signals[0])
-        samples = self.front_end.num_samples(frames)
+        samples = self.front_end.num_samples(max(map(self.num_frames, signals)))
         if signals[0].ndim == 1 and self.front_end.snip_edges:
-            signals = [signal[:samples] for signal in signals]
+            signals = [signal[: self.front_end.num_samples(self.num_frames(signal))] for signal in signals]
         self._refuse_too_long(samples)
         together = max(1, int(self.seconds * self.front_end.sample_rate / samples + 1e-6))
         rows, begin = [], 0
@@ -81,14 +83,17 @@ class BoundedForward:
         return len(signal) if signal.ndim == 1 else self.front_end.num_samples(len(signal))
 
     def _try(self, batch: list[np.ndarray]) -> np.ndarray | None:
-        """Embeddings of signals of equally many frames; None where memory runs out."""
+        """Embeddings of signals; None where memory runs out."""
         try:
             if self.partials is not None and batch[0].ndim == 1:
                 embeddings = torch.stack([self._embed_partials(signal, self.partials) for signal in batch])
             else:
-                features = self._features(batch)
+                parts = self._features(batch)
                 with autocast(self.device, self.precision):
-                    embeddings = self._embed(features)
+                    if len({part.shape[1] for part in parts}) == 1:
+                        embeddings = self._embed(torch.cat(parts))
+                    else:
+                        embeddings = embed_padded(self.network, [row for part in parts for row in part])
             return embeddings.float().cpu().numpy()
         except (RuntimeError, MemoryError) as error:  # what it holds has to go before the memory is free again
             if not is_out_of_memory(error):
@@ -96,18 +101,18 @@ class BoundedForward:
         empty_cache(self.device)
         return None
 
-    def _features(self, batch: list[np.ndarray]) -> Tensor:
-        """(batch, frames, bins), of each as it is: as many frames may be of a few samples more or less."""
+    def _features(self, batch: list[np.ndarray]) -> list[Tensor]:
+        """(utterances, frames, bins) each: those of equally many samples are one part."""
         equal = len({len(signal) for signal in batch}) == 1
         together = [np.stack(batch)] if equal else [signal[np.newaxis] for signal in batch]
-        return torch.cat([self.front_end.features_of(torch.from_numpy(part).to(self.device)) for part in together])
+        return [self.front_end.features_of(torch.from_numpy(part).to(self.device)) for part in together]
 
     def _embed_partials(self, signal: np.ndarray, partials: Partials) -> Tensor:
         """(samples,) -> (embedding_dim,): the mean of its stretches, of length 1; the last one is filled with zeros."""
         shift = self.front_end.num_samples(1001) - self.front_end.num_samples(1000)
         starts = partials.starts(len(signal), shift)
         missing = max(0, (starts[-1] + partials.frames) * shift - len(signal))
-        features = self._features([np.pad(signal, (0, missing))])[0]
+        features = self._features([np.pad(signal, (0, missing))])[0][0]
         stretches = torch.stack([features[start : start + partials.frames] for start in starts])
         together = max(1, int(self.seconds * self.front_end.sample_rate / (partials.frames * shift)))
         with autocast(self.device, self.precision):
@@ -151,6 +156,11 @@ class BoundedForward:
     def partials(self) -> Partials | None:
         """The stretches that an utterance is embedded by, of a network that says so."""
         return getattr(self.network, "partials", None)
+
+    @cached_property
+    def pads(self) -> bool:
+        """Whether utterances of unequal length go together."""
+        return self.partials is None and takes_padding(self.network, self.front_end.num_bins)
 
     @cached_property
     def geometry(self) -> TimeGeometry | None:

@@ -55,6 +55,7 @@ class SpeakerModel:
         resample: bool = False,
         batch_seconds: float = 120.0,
         batch_size: int = 32,
+        threads: int = 0,
         num_workers: int = 1,
         stored: bool = False,
         front_end: str | None = None,
@@ -64,7 +65,7 @@ class SpeakerModel:
         Args:
             folder, front_end: of ``svtoolkit.checkpoints.releases.read_release``.
             device: auto, cpu, cuda or mps.
-            precision, batch_seconds, batch_size, num_workers, stored: of ``EmbeddingExtractor``.
+            precision, batch_seconds, batch_size, threads, num_workers, stored: of ``EmbeddingExtractor``.
             channel: channel of multi-channel audio, counted from 0; None: such audio is refused.
             resample: convert audio of another rate instead of refusing it.
 
@@ -91,6 +92,7 @@ class SpeakerModel:
             resample=resample,
             batch_seconds=batch_seconds,
             batch_size=batch_size,
+            threads=threads,
             num_workers=num_workers,
             stored=stored,
         )

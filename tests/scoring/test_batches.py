@@ -15,7 +15,7 @@ from svtoolkit.data.kaldi_dir import Utterance
 from svtoolkit.features import build_front_end
 from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.models import build_model
-from svtoolkit.scoring.batches import plan_batches
+from svtoolkit.scoring.batches import group_by_length, plan_batches
 from svtoolkit.scoring.extraction import EmbeddingExtractor
 
 RATE = 16000
@@ -47,6 +47,13 @@ def test_batches(utterances: list[Utterance], limits: tuple[float, int], expecte
     )
     assert batches == expected
     assert not failures
+
+
+def test_padded_batches_hold_what_is_little_shorter_than_their_longest() -> None:
+    numbered = [(100, 0), (96, 1), (200, 2), (190, 3), (189, 4), (95, 5), (63, 6), (62, 7), (63, 8)]
+    groups = group_by_length(numbered, 0.05)
+    assert groups == [(200, [2, 3]), (189, [4]), (100, [0, 1, 5]), (63, [6, 8]), (62, [7])]
+    assert len(group_by_length(numbered, 0.0)) == 8
 
 
 def test_no_file_is_opened_whose_length_a_table_tells() -> None:

@@ -80,6 +80,34 @@ def test_a_batch_gives_what_one_alone_gives(speech: Path, workers: int) -> None:
     assert np.ptp(one.embeddings, axis=0).max() > 1e-2, "all embeddings are alike: nothing is compared"
 
 
+@pytest.mark.parametrize("threads", [0, 2])
+def test_utterances_of_about_equal_length_go_together(speech: Path, threads: int) -> None:  # noqa: F811
+    """Padded, each has the embedding that it has alone, and no other bytes by the number of threads."""
+    utterances = [
+        Utterance(u.utterance_id, u.speaker, u.path, 0.0, 0.7 + 0.01 * (i % 3), False)
+        for i, u in enumerate(KaldiDir.read(speech).utterances())
+    ]
+    one = make_extractor(batch_size=1).extract(utterances)
+    finished: list[int] = []
+    many = make_extractor(batch_size=4, threads=threads).extract(utterances, progress=finished.append)
+    assert finished[0] == 4
+    assert many.utterances == one.utterances
+    np.testing.assert_allclose(many.embeddings, one.embeddings, atol=1e-5)
+    again = make_extractor(batch_size=4, threads=1).extract(utterances)
+    np.testing.assert_array_equal(again.embeddings, many.embeddings)
+    assert torch.get_num_threads() == 1
+
+
+def test_what_fails_on_a_thread_is_raised(speech: Path) -> None:  # noqa: F811
+    class Fails(MeanFrame):
+        def forward(self, frames: torch.Tensor) -> torch.Tensor:
+            raise ZeroDivisionError("of the network")
+
+    utterances = KaldiDir.read(speech).utterances()
+    with pytest.raises(ZeroDivisionError, match="of the network"):
+        make_extractor(Fails(), threads=2, batch_size=1).extract(utterances)
+
+
 def test_samples_that_reach_no_further_frame_count_where_the_front_end_is_centred(speech: Path) -> None:  # noqa: F811
     """As many frames may be of a few samples more or less; what is embedded is all of them, in a batch as alone."""
     utterances = KaldiDir.read(speech).utterances()[:4]
@@ -179,7 +207,7 @@ def test_lower_precision_stays_close(speech: Path) -> None:  # noqa: F811
     assert (cosine > 0.99).all()
 
 
-@pytest.mark.parametrize("options", [{"batch_size": 0}, {"num_workers": -1}, {"precision": "int4"}])
+@pytest.mark.parametrize("options", [{"batch_size": 0}, {"num_workers": -1}, {"threads": -1}, {"precision": "int4"}])
 def test_impossible_settings_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(UserError, match="expected"):
         make_extractor(**options)
