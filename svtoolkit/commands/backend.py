@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 
 from svtoolkit.config.backends import BackendConfig
 from svtoolkit.data.utt2spk import read_utt2spk
@@ -26,10 +26,8 @@ FREE_OF_KIND = ("kind", "embeddings", "utt2spk", "out")
 
 def run(config: BackendConfig, command_line: str) -> int:
     """Train and write the back end; how goes to <out>.yaml, too."""
-    row = BACKENDS[config.kind]
-    given = {key: value for key, value in asdict(config).items() if key not in FREE_OF_KIND and value is not None}
-    known = {item.name for item in fields(row.settings)}  # type: ignore[arg-type]  # every kind has some
-    settings = {key: value for key, value in given.items() if key in known or value is not False}
+    BACKENDS[config.kind]  # refuses one that there is not, before anything is read
+    settings = {key: value for key, value in asdict(config).items() if key not in FREE_OF_KIND and value is not None}
     table, utt2spk = read_embeddings(config.embeddings), read_utt2spk(config.utt2spk)
     try:
         trained = train_backend(config.kind, table, utt2spk, settings)

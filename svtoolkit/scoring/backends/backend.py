@@ -52,7 +52,7 @@ class Backend:
 
     @property
     def comparison(self) -> LikelihoodRatio | None:
-        """How embeddings that were applied to are compared; None: by their cosine."""
+        """How embeddings that came out of :meth:`apply` are compared; None: by their cosine."""
         return None if self.between is None else LikelihoodRatio(self.between)
 
     def apply(self, table: EmbeddingTable) -> EmbeddingTable:
