@@ -98,6 +98,8 @@ END_TO_END = {
     "data/sharding/test_shard_resume.py": 4,
     "distributed/test_equal_updates.py": 4,
     "training/test_initialisation.py": 4,
+    "training/test_warps.py": 4,
+    "training/test_pairwise_training.py": 4,
     "data/test_conversion_interrupted.py": 4,
     "test_wheel.py": 4,
     "training/test_dry_run.py": 3,

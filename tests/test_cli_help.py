@@ -15,7 +15,13 @@ import svtoolkit
 from svtoolkit import composition
 from svtoolkit.cli import main, parse_words
 from svtoolkit.composition.keys import key_types
-from svtoolkit.config import COMMANDS, ReDimNet2SizesConfig, ReDimNetSizesConfig, TwoStageConfig
+from svtoolkit.config import (
+    COMMANDS,
+    AngularPrototypicalConfig,
+    ReDimNet2SizesConfig,
+    ReDimNetSizesConfig,
+    TwoStageConfig,
+)
 
 SLOW_IMPORTS = ("torch", "hydra", "omegaconf", "numpy", "yaml", "tqdm")
 
@@ -88,6 +94,8 @@ def test_the_help_of_a_command_explains_every_key(name, capsys):
     of_other_options |= {f"model.{key}" for key in sizes - {"name", "embedding_dim", "embedding_layers", "ranks"}}
     two_stages = {item.name for item in fields(TwoStageConfig)} - {"name"}
     of_other_options |= {f"compress.{key}" for key in two_stages}
+    compared = {item.name for item in fields(AngularPrototypicalConfig)} - {"name"}
+    of_other_options |= {f"pairwise.{key}" for key in compared}
     assert set(listed) == set(key_types(name)) - of_other_options
     assert all(len(line) <= 120 for line in out.splitlines())
 
