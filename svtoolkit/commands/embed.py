@@ -108,11 +108,15 @@ def _of_exported(config: EmbedConfig, source: str) -> Prepared:
 
 def _of_statistics(config: EmbedConfig, source: str) -> Prepared:
     """Means and deviations of MFCCs."""
+    import torch
+
     from svtoolkit.scoring.mfcc_statistics import statistics_extractor, statistics_features
 
     _refuse_unusual(config, "is no network, and is computed on the CPU", runtime=(None,))
     if source == "features":
         raise UserError(f"{config.data}: holds features, and {config.model} is of audio; give a directory of audio")
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
     extractor = statistics_extractor(channel=config.channel, resample=config.resample, num_workers=config.num_workers)
     utterances = KaldiDir.read(config.data, config.root, source).utterances()
     network = {"name": MFCC_STATISTICS}

@@ -8,6 +8,7 @@ import kaldi_native_fbank as knf
 import numpy as np
 import pytest
 import soundfile
+import torch
 import yaml
 
 from svtoolkit.cli import main
@@ -20,6 +21,11 @@ from svtoolkit.scoring.score_file import read_scores
 from svtoolkit.scoring.whitening import Whitening
 
 SPEAKERS = 12
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> None:
+    torch.set_num_threads(1)
 
 
 def kaldis(samples: np.ndarray) -> np.ndarray:
