@@ -15,6 +15,7 @@ from svtoolkit.memory.host_stash import HostMemory, seconds_of
 from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.memory.planner.clock import Clock, Rates
 from svtoolkit.memory.planner.costs import Block, Option
+from svtoolkit.memory.planner.stopwatch import Stopwatch
 from svtoolkit.reversible import EightBits, ReversibleSequence, Stash
 from svtoolkit.reversible.chunks import can_chunk, two_for_all
 from svtoolkit.reversible.manual_backward import can_group
@@ -57,12 +58,14 @@ class BlockCosts:
         precision: type that autocast chooses; None: it is off.
         stashes: whether inputs in 8 bits are ways, too.
         host: where inputs may wait; None: on the device alone.
+        stopwatch: that takes the time of blocks; None: it is counted.
     """
 
     rates: Rates
     precision: torch.dtype | None = None
     stashes: bool = False
     host: HostMemory | None = None
+    stopwatch: Stopwatch | None = None
     _known: dict[Any, Block] = field(default_factory=dict)
 
     def of(self, block: nn.Module, form: Form) -> Block:
@@ -85,10 +88,20 @@ class BlockCosts:
             option = _Probe(block, form, self).option(treatment, result)
             if not any(_is_no_worse(other, option) for other in options):
                 options.append(option)
-        if self.host is not None and not is_view:
-            options += [_in_host_memory(option, form.bytes, self.host) for option in options if _may_travel(option)]
         gradients = sum(each.numel() * each.element_size() for each in block.parameters() if each.requires_grad)
-        return Block(tuple(options), 0 if is_view else result.bytes, seconds, forward, gradients, result.bytes)
+        kept = 0 if is_view else result.bytes
+        found = Block(tuple(options), kept, seconds, forward, gradients, result.bytes)
+        if self.stopwatch is not None:
+            found = self.stopwatch.timed(found, block, form.shape, form.dtype)
+        if self.host is not None and not is_view:
+            travelling = [_in_host_memory(o, form.bytes, self.host) for o in found.options if _may_travel(o)]
+            found = replace(found, options=(*found.options, *travelling))
+        return found
+
+    @property
+    def pace(self) -> float:
+        """Seconds in those that are counted."""
+        return 1.0 if self.stopwatch is None else self.stopwatch.pace
 
 
 def _treatments(block: nn.Module, *, stashes: bool) -> Iterator[Treatment]:
