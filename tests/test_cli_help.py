@@ -87,7 +87,8 @@ def test_the_help_of_a_command_explains_every_key(name, capsys):
     of_other_options |= {"model.architecture", "model.config", "model.freeze_encoder"}
     of_other_options |= {f"memory.{key}" for key in "segments expansions half intensity folder".split()}
     of_other_options |= {
-        f"memory.{key}" for key in "gib_per_utterance times inexact offload frames num_bins precision".split()
+        f"memory.{key}"
+        for key in "gib_per_utterance times inexact offload frames num_bins precision clock seconds".split()
     }
     of_other_options |= {"features.norm_signal", "features.pad_right"}
     sizes = {item.name for each in (ReDimNetSizesConfig, ReDimNet2SizesConfig) for item in fields(each)}

@@ -80,3 +80,11 @@ class PlannedConfig(MemoryStrategyConfig):
     frames: int | None = setting(None, "of the crops that are planned for; null: those of the run")
     num_bins: int | None = setting(None, "of these crops; null: those of the run")
     precision: str | None = setting(None, "of these crops: fp32, bf16 or fp16; null: that of the run")
+    clock: str = setting(
+        "counted",
+        "times of blocks: counted (by rates that are the same everywhere) or measured (on the device of the run, when "
+        "it begins; it resumes with these)",
+    )
+    seconds: list[float] | None = setting(
+        None, "of blocks, as they were measured for another run; null: memory.clock=measured measures them"
+    )

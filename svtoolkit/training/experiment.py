@@ -154,7 +154,7 @@ class Experiment:
         share = share_of(batch_size, world.size)
         card = card_of(self.device)
         wanted = None if settings.micro_batch is None else micro_batch_of(settings, share)
-        memory, micro_batch = choose_memory(config, share, classes, card, world, state, wanted)
+        memory, micro_batch = choose_memory(config, share, classes, card, world, state, wanted, self.device)
         self.config = config = replace(config, memory=memory)
         self.sampler = self._build_sampler(batch_size, micro_batch or self._micro_batch(share, state))
         self.schedule = build_run_schedule(config, self.sampler.steps_per_epoch)

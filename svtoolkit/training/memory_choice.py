@@ -9,10 +9,14 @@ from typing import Any
 
 import torch
 
-from svtoolkit.config import MemoryStrategyConfig, TrainConfig
-from svtoolkit.distributed.world import World
+from svtoolkit.config import MemoryStrategyConfig, PlannedConfig, TrainConfig
+from svtoolkit.distributed.world import CPU, World
 from svtoolkit.errors import UserError
+from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
 from svtoolkit.memory.registry import AUTO, STRATEGIES
+from svtoolkit.memory.strategies.planned import MEASURED, plan_of
+from svtoolkit.models.front_ends import front_end_of
+from svtoolkit.planning.assembly import build_network, for_crops
 from svtoolkit.planning.automatic import ExpectedPeak, choose_way, expect_peak
 from svtoolkit.planning.cards import GIB, Card, card_at_hand
 from svtoolkit.training.run_state import UnfitStateError
@@ -36,19 +40,24 @@ def choose_memory(
     world: World,
     state: dict[str, Any] | None,
     micro_batch: int | None,
+    device: torch.device = CPU,
 ) -> tuple[MemoryStrategyConfig, int | None]:
     """Strategy of a run, and the micro-batch where that was chosen with it.
 
     With memory=auto a resumed run keeps what it began with, on whatever card; a new one on a GPU takes the quickest
-    exact strategy that is predicted to fit; on the CPU auto stays, which is reversible where the network is.
+    exact strategy that is predicted to fit; on the CPU auto stays, which is reversible where the network is. Times that
+    a plan was made by are kept in the same way: with memory.clock=measured the first process takes them.
 
     Args:
         state: that the run resumes from; None: it begins.
         micro_batch: as configured; None: free.
+        device: of the run.
 
     Raises:
         UnfitStateError: the state has a strategy that there is none of.
     """
+    if isinstance(config.memory, PlannedConfig) and config.memory.clock == MEASURED:
+        return _with_seconds(config, config.memory, world, state, device), None
     if config.memory.strategy != AUTO:
         return config.memory, None
     if state is not None:
@@ -68,6 +77,33 @@ def choose_memory(
     if way.peak_bytes > card.memory_bytes:
         log.warning("no strategy is predicted to fit this GPU; this one needs least")
     return way.memory, way.micro_batch
+
+
+def _with_seconds(
+    config: TrainConfig, memory: PlannedConfig, world: World, state: dict[str, Any] | None, device: torch.device
+) -> PlannedConfig:
+    """With the seconds of blocks that the run began with, or that are measured now."""
+    before = _of_state(state, memory) if state is not None else memory
+    if isinstance(before, PlannedConfig) and replace(before, seconds=memory.seconds) == memory:
+        memory = before
+    if memory.seconds is not None:
+        return memory
+    found = [_measured_seconds(config, memory, device)] if world.is_first else []
+    (seconds,) = world.all_gather(found)
+    return replace(memory, seconds=seconds)
+
+
+def _measured_seconds(config: TrainConfig, memory: PlannedConfig, device: torch.device) -> list[float]:
+    num_bins = config.features.num_bins
+    _, frames = front_end_of(config.features).crop_size(config.data.crop_frames)
+    asked = asdict(for_crops(memory, frames, num_bins, config.trainer.precision))
+    own = {key: value for key, value in asked.items() if key not in asdict(MemoryStrategyConfig())}
+    with QuickFakeTensorMode():
+        network = build_network(config.model, num_bins)
+    log.info("memory.clock=measured: measuring the times of blocks on %s", device)
+    seconds = plan_of(network, **own, device=device).seconds
+    assert seconds is not None
+    return list(seconds)
 
 
 def words_of(memory: MemoryStrategyConfig) -> str:

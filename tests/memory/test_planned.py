@@ -188,6 +188,8 @@ def test_less_than_any_plan_takes_is_refused_with_what_is_possible():
         ({"frames": None}, "memory.frames is null"),
         ({"num_bins": 0}, "memory.num_bins is 0, expected a whole number"),
         ({"precision": "fp8"}, "memory.precision is 'fp8', expected one of fp32, bf16, fp16"),
+        ({"clock": "sundial"}, "memory.clock is 'sundial', expected counted or measured"),
+        ({"seconds": [1.0]}, "memory.seconds are those of memory.clock=measured"),
         ({"num_bins": 17, "frames": 1}, "give frames and bins that it takes"),
     ],
 )

@@ -135,5 +135,5 @@ def test_at_least_one_is_chosen(tmp_path, choose):
 
 
 def test_epochs_are_chosen_by_last_or_best_alone(tmp_path):
-    with pytest.raises(UserError, match="choose is 'worst', expected last or best"):
+    with pytest.raises(UserError, match="choose is 'worst', expected last, best or ema"):
         choose_epochs(tmp_path, [], choose="worst", num=1)

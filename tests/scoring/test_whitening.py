@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from svtoolkit.errors import UserError
-from svtoolkit.scoring.cosine import EmbeddingTable, cosine
+from svtoolkit.scoring.cosine import EmbeddingTable
+from svtoolkit.scoring.pair import cosine
 from svtoolkit.scoring.whitening import Whitening
 
 UTT2SPK = {f"u{number}": f"s{number % 10}" for number in range(100)}

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import torch
 from tiny_runs import assert_same_run, tiny_config
 
-from svtoolkit.config import CheckpointConfig, MemoryStrategyConfig, ModelConfig, RecomputeNormConfig
-from svtoolkit.distributed.world import ALONE
+from svtoolkit.config import CheckpointConfig, MemoryStrategyConfig, ModelConfig, PlannedConfig, RecomputeNormConfig
+from svtoolkit.distributed.world import ALONE, World
 from svtoolkit.errors import UserError
+from svtoolkit.memory import apply_strategy
+from svtoolkit.memory.planner.stopwatch import Stopwatch
 from svtoolkit.planning import profiles
+from svtoolkit.planning.assembly import build_network, for_crops
 from svtoolkit.planning.automatic import ExpectedPeak, choose_way, expect_peak
 from svtoolkit.planning.cards import GIB, Card
 from svtoolkit.planning.memory_prediction import UnpredictableError
@@ -108,6 +111,51 @@ def test_a_run_keeps_what_it_began_with_on_whatever_card(speech, tmp_path, monke
     named = tiny_config(speech, tmp_path / "named", trainer__epochs=1, trainer__micro_batch=4, memory=CHECKPOINT)
     assert train(named) is None
     assert_same_run(tmp_path / "auto", tmp_path / "named")
+
+
+class OtherRank(World):
+    """One that is told what the first process has found."""
+
+    is_first = False
+
+    def all_gather(self, rows):
+        assert rows == []
+        return [[1.0, 2.0]]
+
+
+def test_measured_times_are_those_of_the_first_process_and_of_the_beginning(tmp_path, monkeypatch):
+    asked = PlannedConfig("planned", clock="measured", times=2.0)
+    config = tiny_config(tmp_path, tmp_path, memory=asked)
+    found, _ = choose_memory(config, 8, 18, None, ALONE, None, None)
+    assert replace(found, seconds=None) == asked
+    assert all(seconds >= 0 for seconds in found.seconds)
+    assert choose_memory(config, 8, 18, None, OtherRank(), None, None)[0].seconds == [1.0, 2.0]
+    monkeypatch.setattr(Stopwatch, "now", lambda self: pytest.fail("it was measured again"))
+    state = {"facts": {"memory": text_of(found)}}
+    assert choose_memory(config, 8, 18, None, ALONE, state, None) == (found, None)
+    network = build_network(config.model, config.features.num_bins)
+    crops = for_crops(found, 200, config.features.num_bins, "fp32")
+    assert apply_strategy(network, **asdict(crops)) == "planned"
+
+
+def test_a_run_with_measured_times_resumes_with_its_plan(speech, tmp_path, monkeypatch):
+    asked = PlannedConfig("planned", clock="measured", times=2.0)
+    config = tiny_config(speech, tmp_path, trainer__epochs=1, memory=asked)
+    assert train(config) is None
+    _, state = load_latest_state(tmp_path / CHECKPOINTS)
+    monkeypatch.setattr(Stopwatch, "now", lambda self: pytest.fail("it was measured again"))
+    resumed = Experiment(config, state=state)
+    assert replace(resumed.config.memory, seconds=None) == asked
+    assert text_of(resumed.config.memory) == state["facts"]["memory"]
+
+
+def test_with_other_settings_times_are_measured_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory_choice, "_measured_seconds", lambda *arguments: [3.0])
+    asked = PlannedConfig("planned", clock="measured", times=2.0)
+    config = tiny_config(tmp_path, tmp_path, memory=asked)
+    for before in (replace(asked, times=1.5, seconds=[1.0]), MemoryStrategyConfig("store")):
+        state = {"facts": {"memory": text_of(before)}}
+        assert choose_memory(config, 8, 18, None, ALONE, state, None)[0].seconds == [3.0]
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"strategy": "magic"}', '{"strategy": "store", "more": 1}', 3, "[]"])

@@ -15,6 +15,7 @@ from svtoolkit.memory.host_stash import HostMemory, seconds_of
 from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.memory.planner.clock import Clock, Rates
 from svtoolkit.memory.planner.costs import Block, Option
+from svtoolkit.memory.planner.stopwatch import Stopwatch
 from svtoolkit.reversible import EightBits, ReversibleSequence, Stash
 from svtoolkit.reversible.batch_norms import known_norms, recorded_norms
 from svtoolkit.reversible.chunks import can_chunk, two_for_all
@@ -58,12 +59,14 @@ class BlockCosts:
         precision: type that autocast chooses; None: it is off.
         stashes: whether inputs in 8 bits are ways, too.
         host: where inputs may wait; None: on the device alone.
+        stopwatch: that takes the time of blocks; None: it is counted.
     """
 
     rates: Rates
     precision: torch.dtype | None = None
     stashes: bool = False
     host: HostMemory | None = None
+    stopwatch: Stopwatch | None = None
     _known: dict[Any, Block] = field(default_factory=dict)
 
     def of(self, block: nn.Module, form: Form) -> Block:
@@ -92,11 +95,21 @@ class BlockCosts:
                 options.append(option)
         if not isinstance(block, ReversibleSequence) and not is_manual(block):
             options = [o if o.recomputed else replace(o, seconds_again=again[o.way]) for o in options]
-        if self.host is not None and not is_view:
-            options += [_in_host_memory(option, form.bytes, self.host) for option in options if _may_travel(option)]
         gradients = sum(each.numel() * each.element_size() for each in block.parameters() if each.requires_grad)
         size, copying = result.bytes, _copying(result, self.rates)
-        return Block(tuple(options), 0 if is_view else size, seconds, forward, gradients, size, copying, saved)
+        kept = 0 if is_view else size
+        found = Block(tuple(options), kept, seconds, forward, gradients, size, copying, saved)
+        if self.stopwatch is not None:
+            found = self.stopwatch.timed(found, block, form.shape, form.dtype)
+        if self.host is not None and not is_view:
+            travelling = [_in_host_memory(o, form.bytes, self.host) for o in found.options if _may_travel(o)]
+            found = replace(found, options=(*found.options, *travelling))
+        return found
+
+    @property
+    def pace(self) -> float:
+        """Seconds in those that are counted."""
+        return 1.0 if self.stopwatch is None else self.stopwatch.pace
 
 
 def _treatments(block: nn.Module, *, stashes: bool) -> Iterator[Treatment]:

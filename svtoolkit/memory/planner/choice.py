@@ -17,6 +17,7 @@ from svtoolkit.memory.planner.block_costs import BlockCosts, identity
 from svtoolkit.memory.planner.clock import CONSUMER_GPU
 from svtoolkit.memory.planner.costs import Costs, Outlay, outlay_of, stored_plans
 from svtoolkit.memory.planner.search import PlanTable
+from svtoolkit.memory.planner.stopwatch import Stopwatch
 from svtoolkit.memory.planner.surroundings import Crops, measure_network, sharings_of
 from svtoolkit.reversible import Sharing
 
@@ -47,12 +48,14 @@ class Chosen:
         stored: the same with stored activations.
         names: of the chains of each run.
         sharing: of the values that several places of the network read.
+        seconds: of the blocks, as ``Stopwatch`` has them; None: they were counted.
     """
 
     outlay: Outlay
     stored: Outlay
     names: list[list[str]]
     sharing: Sharing | None = None
+    seconds: tuple[float, ...] | None = None
 
     @property
     def gib_per_utterance(self) -> float:
@@ -164,8 +167,9 @@ def choose_plans(
     times: float,
     inexact: bool,
     offload: bool = False,
+    stopwatch: Stopwatch | None = None,
 ) -> Chosen:
-    """Plans of a network that lists its blocks, by rates that are the same everywhere: so the plan is, too.
+    """Plans of a network that lists its blocks.
 
     Args:
         crops: whose batch does not matter.
@@ -173,13 +177,17 @@ def choose_plans(
         times: of the time of stored activations.
         inexact: whether what is kept may be rounded to 8 bits.
         offload: whether inputs of blocks may wait in host memory.
+        stopwatch: that takes the time of blocks, of ``BATCH`` crops; None: it is counted by rates that are the same
+            everywhere, and so is the plan.
 
     Raises:
-        UserError: no plan takes so little memory, or nothing could wait in host memory.
+        UserError: no plan takes so little memory, nothing could wait in host memory, or what the stopwatch knows is of
+            other blocks.
     """
     crops = replace(crops, batch=BATCH)
-    key = (tuple(identity(network)), crops, inexact, offload)
-    ways = _known(key, lambda: _measured(network, crops, inexact=inexact, offload=offload))
+    known = None if stopwatch is None or stopwatch.known is None else tuple(stopwatch.known)
+    key = (tuple(identity(network)), crops, inexact, offload, stopwatch and stopwatch.device, known)
+    ways = _known(key, lambda: _measured(network, crops, inexact=inexact, offload=offload, stopwatch=stopwatch))
     if offload and not any(o.travel for way in ways for run in way.costs.runs for b in run.blocks for o in b.options):
         raise UserError(
             "memory.offload=true lets inputs of blocks wait in host memory, and this network has no block whose input "
@@ -192,17 +200,22 @@ class _Shared(NamedTuple):
     """A network whose shared values are kept in one way."""
 
     sharing: Sharing | None
+    seconds: tuple[float, ...] | None
     costs: Costs
     names: list[list[str]]
 
 
-def _measured(network: nn.Module, crops: Crops, *, inexact: bool, offload: bool) -> list[_Shared]:
+def _measured(
+    network: nn.Module, crops: Crops, *, inexact: bool, offload: bool, stopwatch: Stopwatch | None
+) -> list[_Shared]:
     """All ways; the first is to store."""
-    measure = BlockCosts(CONSUMER_GPU, crops.precision, inexact, HostMemory() if offload else None)
-    return [
-        _Shared(sharing, *measure_network(network, crops, measure, sharing=sharing))
-        for sharing in sharings_of(network, stashes=inexact)
-    ]
+    measure = BlockCosts(CONSUMER_GPU, crops.precision, inexact, HostMemory() if offload else None, stopwatch)
+    sharings = sharings_of(network, stashes=inexact)
+    found = [measure_network(network, crops, measure, sharing=sharing) for sharing in sharings]
+    if stopwatch is not None:
+        stopwatch.check_end()
+    seconds = None if stopwatch is None else tuple(stopwatch.seconds)
+    return [_Shared(sharing, seconds, *each) for sharing, each in zip(sharings, found, strict=True)]
 
 
 def _known(key: Any, make: Callable[[], Any]) -> Any:
@@ -219,7 +232,7 @@ def _choose(ways: list[_Shared], crops: Crops, gib_per_utterance: float | None, 
         seconds = times * stored.seconds
         within = [(leanest(way.costs, seconds), way) for way in ways if stored_plans(way.costs).seconds <= seconds]
         outlay, way = min(within, key=lambda pair: pair[0].peak)
-        return Chosen(outlay, stored, way.names, way.sharing)
+        return Chosen(outlay, stored, way.names, way.sharing, way.seconds)
     memory = int(gib_per_utterance * GIB * crops.batch)
     possible = [(found, way) for way in ways if (found := fastest(way.costs, memory)) is not None]
     if not possible:
@@ -230,4 +243,4 @@ def _choose(ways: list[_Shared], crops: Crops, gib_per_utterance: float | None, 
             "or train on shorter crops"
         )
     outlay, way = min(possible, key=lambda pair: pair[0].seconds)
-    return Chosen(outlay, stored, way.names, way.sharing)
+    return Chosen(outlay, stored, way.names, way.sharing, way.seconds)

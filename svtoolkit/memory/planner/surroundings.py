@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.memory.planner.block_costs import BlockCosts, Form, expands
 from svtoolkit.memory.planner.clock import CONSUMER_GPU, Clock, Rates
 from svtoolkit.memory.planner.costs import Around, Block, Costs, Outlay, Run, plans_that_store
+from svtoolkit.memory.planner.stopwatch import copy_of
 from svtoolkit.reversible import Chain, EightBits, ReversibleSequence, SharesValues, Sharing, share_values
 from svtoolkit.reversible.plans import Plan, by_block
 from svtoolkit.reversible.recipes import recomputed_norms
@@ -92,13 +92,15 @@ def measure_network(
             for place in places
         ]
         costs = _Surroundings(double, places, crops, measure.rates).costs(blocks)
+        costs = replace(costs, seconds=costs.seconds * measure.pace)
     if sharing is None:
 
         @cache
         def wholes() -> tuple[Outlay, ...]:
             counts = [len(of_run) for of_run in blocks]
             with mode:
-                return tuple(_whole(double, counts, around, crops, measure.rates) for around in _arounds(double))
+                found = [_whole(double, counts, around, crops, measure.rates) for around in _arounds(double)]
+            return tuple(replace(whole, seconds=whole.seconds * measure.pace) for whole in found)
 
         costs = replace(costs, wholes=wholes, least_of_wholes=_kept_by_all(blocks))
     return costs, [place.names for place in places]
@@ -136,17 +138,8 @@ def _autocast(crops: Crops) -> AbstractContextManager[object]:
 
 
 def _double(network: nn.Module) -> nn.Module:
-    """A copy with stored activations whose weights are fake."""
-    memo: dict[int, Any] = {}
-    for parameter in network.parameters():
-        made = torch.empty(parameter.shape, dtype=parameter.dtype)
-        memo[id(parameter)] = nn.Parameter(made, requires_grad=parameter.requires_grad)
-    for buffer in network.buffers():
-        memo[id(buffer)] = torch.empty(buffer.shape, dtype=buffer.dtype)
-    for module in network.modules():  # a strategy that it is under now, and what else is hooked to it, is left out
-        for hooks in (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks):
-            memo[id(hooks)] = type(hooks)()
-    double = copy.deepcopy(network, memo)
+    """A copy with stored activations whose weights are fake; a strategy that it is under now is left out."""
+    double = copy_of(network, lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype))
     for module in double.modules():
         if isinstance(module, Chain):
             module.planner = None

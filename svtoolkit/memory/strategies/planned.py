@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import nn
 
-from svtoolkit.device import PRECISIONS
+from svtoolkit.device import PRECISIONS, choose_device, is_out_of_memory
 from svtoolkit.errors import UserError
-from svtoolkit.memory.planner.choice import Chosen, choose_plans
+from svtoolkit.memory.planner.choice import BATCH, Chosen, choose_plans
 from svtoolkit.memory.planner.costs import Around
+from svtoolkit.memory.planner.stopwatch import Stopwatch
 from svtoolkit.memory.planner.surroundings import Crops, chains_of
 from svtoolkit.memory.strategies.checkpoint import has_blocks
 from svtoolkit.memory.strategies.recompute_norm import recompute_norm
@@ -23,6 +25,7 @@ from svtoolkit.reversible.plans import Plan
 
 log = logging.getLogger(__name__)
 
+COUNTED, MEASURED = "counted", "measured"
 TIMES = 1.35
 """Of the time of stored activations that a step may take where nothing else is asked for."""
 
@@ -49,6 +52,8 @@ def planned(
     frames: int | None,
     num_bins: int | None,
     precision: str | None,
+    clock: str,
+    seconds: Sequence[float] | None,
 ) -> None:
     """Put a network under the plan that is best for crops of this form; reversible blocks are members of it.
 
@@ -58,18 +63,21 @@ def planned(
         inexact: whether inputs of blocks may be kept in 8 bits a value.
         offload: whether they may wait in host memory.
         frames, num_bins, precision: of the crops.
+        clock: whose seconds count: those of rates that are the same everywhere ("counted"), or of the blocks on the
+            device at hand ("measured").
+        seconds: that were measured before; None: they are measured now.
 
     Raises:
         UserError: no blocks, a number out of range, or less memory than any plan takes.
     """
     chosen = plan_of(
         network, gib_per_utterance=gib_per_utterance, times=times, inexact=inexact, offload=offload, frames=frames,
-        num_bins=num_bins, precision=precision,
+        num_bins=num_bins, precision=precision, clock=clock, seconds=seconds,
     )  # fmt: skip
     put_under(network, chosen.names, chosen.outlay.plans, chosen.outlay.around, chosen.sharing)
     log.debug(
-        "memory=planned: %.4f GiB an utterance in %.2f times the time of stored activations, by what is counted",
-        chosen.gib_per_utterance, chosen.times,
+        "memory=planned: %.4f GiB an utterance in %.2f times the time of stored activations, by what is %s",
+        chosen.gib_per_utterance, chosen.times, clock,
     )  # fmt: skip
 
 
@@ -104,8 +112,19 @@ def plan_of(
     frames: int | None,
     num_bins: int | None,
     precision: str | None,
+    clock: str = COUNTED,
+    seconds: Sequence[float] | None = None,
+    device: torch.device | None = None,
 ) -> Chosen:
-    """The plan; the network stays as it is. As ``planned``."""
+    """The plan; the network stays as it is. As ``planned``.
+
+    Args:
+        device: that is timed; None: a GPU where there is one, else the CPU.
+    """
+    if clock not in (COUNTED, MEASURED):
+        raise UserError(f"memory.clock is {clock!r}, expected {COUNTED} or {MEASURED}")
+    if seconds is not None and clock == COUNTED:
+        raise UserError("memory.seconds are those of memory.clock=measured, and memory.clock is counted; set that, too")
     if gib_per_utterance is not None and times is not None:
         raise UserError(
             f"memory.gib_per_utterance={gib_per_utterance} asks for the fastest plan in so much memory, and "
@@ -119,7 +138,7 @@ def plan_of(
         if value is None:
             raise UserError(
                 f"memory=planned needs the form of the crops, and memory.{key} is null; "
-                "in Python: apply_strategy(network, 'planned', frames=200, num_bins=80)"
+                "in Python give frames and num_bins to apply_strategy"
             )
         if type(value) is not int or value < 1:
             raise UserError(f"memory.{key} is {value!r}, expected a whole number from 1 on")
@@ -133,11 +152,17 @@ def plan_of(
     assert frames is not None
     assert num_bins is not None
     crops = Crops(1, frames, num_bins, PRECISIONS[precision or "fp32"])
+    stopwatch = None
+    if clock == MEASURED:
+        stopwatch = Stopwatch(device or choose_device("auto"), BATCH, crops.precision, seconds)
     try:
         return choose_plans(
-            network, crops, gib_per_utterance=gib_per_utterance, times=times or TIMES, inexact=inexact, offload=offload
-        )
+            network, crops, gib_per_utterance=gib_per_utterance, times=times or TIMES, inexact=inexact,
+            offload=offload, stopwatch=stopwatch,
+        )  # fmt: skip
     except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
         raise UserError(
             f"memory=planned runs the network on crops of memory.frames={frames} and memory.num_bins={num_bins}, and "
             f"that fails: {error}; give frames and bins that it takes"
