@@ -82,6 +82,7 @@ END_TO_END = {
     "commands/test_memory_command.py": 6,
     "memory/planner/test_surroundings.py": 6,
     "benchmarks/test_inference_benchmarks.py": 6,
+    "benchmarks/test_serving_benchmark.py": 5,
     "reporting/test_report_figures.py": 5,
     "data/sharding/test_shard_refusals.py": 5,
     "training/test_bad_utterances.py": 5,

@@ -6,7 +6,9 @@ Beside it stand those that other runtimes ask for (``svtoolkit.deploy.metadata``
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,6 +25,8 @@ KEY = "svtoolkit"
 SUFFIX = ".onnx"
 WAVEFORM, FEATURES = "waveform", "feats"
 """Names of the one input: samples (batch, samples), or features with their mean, (batch, frames, bins)."""
+EQUAL_COSINE, EQUAL_SCORE = 0.9999, 1e-3
+"""Least cosine and greatest difference of a score with which embeddings of a file are those of what it was made of."""
 EMBEDDING = "embs"
 """Name of the one output, (batch, embedding_dim)."""
 
@@ -40,6 +44,7 @@ class Exported:
         training, verification: as of model.yaml.
         results: of `svt evaluate`, as far as they were given.
         weights_sha256: of the weights that it was made of.
+        model_digest: of the model that it was made of, as ``svtoolkit.checkpoints.model_digest`` has it.
         checked: what embeddings of torch it was compared with, and how near they were.
         exported_by: program and version.
     """
@@ -52,8 +57,22 @@ class Exported:
     verification: dict[str, Any] = field(default_factory=dict)
     results: list[Any] = field(default_factory=list)
     weights_sha256: str | None = None
+    model_digest: str | None = None
     checked: dict[str, Any] = field(default_factory=dict)
     exported_by: str = ""
+
+    def digest(self, content: bytes) -> str:
+        """What its embeddings depend on: the digest of the model that it was made of, where it was found to be equal.
+
+        Any other file is a model of its own: of 8 bits two are not even equal to each other.
+
+        Args:
+            content: of the file.
+        """
+        tolerance = self.checked.get("tolerance")
+        limits = tolerance if isinstance(tolerance, dict) else {}
+        near = limits.get("cosine", 0.0) >= EQUAL_COSINE and limits.get("score", math.inf) <= EQUAL_SCORE
+        return self.model_digest if self.model_digest and near else hashlib.sha256(content).hexdigest()
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)})

@@ -7,10 +7,10 @@ import logging
 import numpy as np
 
 from svtoolkit.config import EnrolConfig
+from svtoolkit.deploy.any_model import open_model
 from svtoolkit.enrolment.model_identity import identify_model
 from svtoolkit.enrolment.store import SpeakerStore, check_name
 from svtoolkit.errors import UserError
-from svtoolkit.scoring.speaker_model import SpeakerModel
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ def run(config: EnrolConfig, _command_line: str) -> int:
     check_name(config.name)
     if not config.wavs:
         raise UserError("svt enrol: found no audio file; add wavs=[a.wav,b.wav]")
-    model = SpeakerModel.of(config)
+    model = open_model(config)
     store, identity = SpeakerStore(config.store), identify_model(model, config.model, config.threshold)
     if store.path.exists() and store.speakers():
         store.check_model(identity)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 
 from svtoolkit.config import IdentifyConfig
+from svtoolkit.deploy.any_model import open_model
 from svtoolkit.enrolment.model_identity import identify_model
 from svtoolkit.enrolment.store import SpeakerStore, recognised
 from svtoolkit.errors import UserError
-from svtoolkit.scoring.speaker_model import SpeakerModel
 
 KNOWN, NOBODY, NO_DECISION = 0, 2, 3
 
@@ -24,7 +24,7 @@ def run(config: IdentifyConfig, _command_line: str) -> int:
         raise UserError(f"n is {config.n}, expected 1 or more")
     store = SpeakerStore(config.store)
     store.model()
-    model = SpeakerModel.of(config)
+    model = open_model(config)
     known = store.check_model(identify_model(model, config.model))
     threshold = known.threshold if config.threshold is None else config.threshold
     nearest = store.nearest(model.embed(config.wav, min_voice=config.min_voice), config.n)

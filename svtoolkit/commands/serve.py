@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 import socket
 
-import torch
-
 from svtoolkit.config import ServeConfig
+from svtoolkit.deploy.any_model import open_model
 from svtoolkit.enrolment.store import SpeakerStore
 from svtoolkit.errors import UserError
-from svtoolkit.scoring.speaker_model import SpeakerModel
 from svtoolkit.serving.keys import is_loopback, read_keys, require_keys
 from svtoolkit.serving.service import Limits, Service
 
@@ -30,10 +28,8 @@ def run(config: ServeConfig, _command_line: str) -> int:
         raise UserError(
             f"svt serve needs three packages more ({error}); run `pip install fastapi uvicorn prometheus-client`"
         ) from error
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
     listener = _listen(config.host, config.port)
-    model = SpeakerModel.load(config.model, device=config.device, front_end=config.front_end)
+    model = open_model(config, threads=config.threads)
     limits = Limits(
         round(config.max_mb * 1e6),
         config.max_seconds,

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from svtoolkit.checkpoints.exported import is_exported
 from svtoolkit.config import VerifyConfig
+from svtoolkit.deploy.any_model import open_model
 from svtoolkit.errors import UserError
 from svtoolkit.scoring.verification import Verification
 
@@ -31,7 +31,7 @@ def run(config: VerifyConfig, _command_line: str) -> int:
     """Print score and decision; nothing is written."""
     _check(config)
     pairs = None if config.pairs is None else list(read_pairs(config.pairs))
-    model = _load(config)
+    model = open_model(config)
     if config.name is not None:
         return _known_speaker(model, config)
     comparing = Comparing(model, config)
@@ -46,23 +46,6 @@ def run(config: VerifyConfig, _command_line: str) -> int:
     if failures:
         print(f"error: {failures} of {len(pairs)} pairs could not be compared; their lines say why", file=sys.stderr)
     return 1 if failures else 0
-
-
-def _load(config: VerifyConfig) -> SpeakerModel | RuntimeModel:
-    """The model; torch is imported only where it is no exported file."""
-    if not is_exported(config.model):
-        from svtoolkit.scoring.speaker_model import SpeakerModel
-
-        return SpeakerModel.of(config)
-    for key, value, usual in (("device", config.device, ("auto", "cpu")), ("front_end", config.front_end, (None,))):
-        if value not in usual:
-            raise UserError(
-                f"{key} is {value!r:.80}, but {config.model} is an exported file, which says its features and runs on "
-                "the CPU; leave it out"
-            )
-    from svtoolkit.runtime.model import RuntimeModel
-
-    return RuntimeModel.load(config.model, channel=config.channel, resample=config.resample)
 
 
 class Comparing:
@@ -139,13 +122,7 @@ def _known_speaker(model: SpeakerModel | RuntimeModel, config: VerifyConfig) -> 
     """Decide against a speaker of a store."""
     from svtoolkit.enrolment.model_identity import identify_model
     from svtoolkit.enrolment.store import SpeakerStore
-    from svtoolkit.scoring.speaker_model import SpeakerModel
 
-    if not isinstance(model, SpeakerModel):
-        raise UserError(
-            f"store={config.store} is compared with the model that its speakers were enrolled with, and {config.model} "
-            "is an exported file; give the model that it was exported from"
-        )
     assert config.name is not None
     assert config.store is not None
     assert config.test is not None

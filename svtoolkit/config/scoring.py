@@ -183,7 +183,7 @@ class ReportConfig:
 class VerifyConfig:
     """`svt verify`: score and decision; exit status 0 same speaker, 2 different speakers, 3 no threshold, 1 error."""
 
-    model: str = setting(REQUIRED, "released model, or hf://org/name")
+    model: str = setting(REQUIRED, "released model, hf://org/name, or a file of svt export")
     enrol: list[str] = setting([], "audio file of a known speaker; of several the embeddings are averaged")
     test: str | None = setting(None, "audio file to compare with")
     name: str | None = setting(None, "speaker of a store, in place of enrol")
@@ -210,7 +210,9 @@ class EnrolConfig:
     name: str = setting(REQUIRED, "of the speaker; one that is known gets further recordings")
     wavs: list[str] = setting(REQUIRED, "audio files of the speaker")
     store: str = setting(REQUIRED, "file of the store, made where it is missing")
-    model: str = setting(REQUIRED, "released model, or hf://org/name; a store holds embeddings of one model")
+    model: str = setting(
+        REQUIRED, "released model, hf://org/name, or a file of svt export; a store holds embeddings of one model"
+    )
     replace: bool = setting(False, "delete the speaker's former recordings")
     threshold: float | None = setting(
         None, "decision threshold on the cosine that the store gets; null: the store's, or that of the model"
@@ -228,7 +230,7 @@ class IdentifyConfig:
 
     wav: str = setting(REQUIRED, "audio file")
     store: str = setting(REQUIRED, STORE)
-    model: str = setting(REQUIRED, "released model of the store, or hf://org/name")
+    model: str = setting(REQUIRED, "model of the store: released, hf://org/name, or a file of svt export")
     n: int = setting(5, "speakers that are listed at most, the closest first")
     threshold: float | None = setting(None, "decision threshold on the cosine; null: that of the store")
     min_voice: float = setting(0.3, MIN_VOICE)

@@ -12,7 +12,7 @@ from svtoolkit.config.setting import REQUIRED, setting
 class ServeConfig:
     """`svt serve`: enrol, verify and identify over HTTP, and a page that records from the microphone."""
 
-    model: str = setting(REQUIRED, "released model, or hf://org/name")
+    model: str = setting(REQUIRED, "released model, hf://org/name, or a file of svt export")
     store: str = setting(REQUIRED, "file of known speakers, made where it is missing; it holds embeddings of one model")
     host: str = setting("127.0.0.1", "address that is listened on; another one than this machine's own needs keys")
     port: int = setting(8000, "TCP port; 0: a free one, which is logged")
@@ -23,7 +23,7 @@ class ServeConfig:
     max_seconds: float = setting(60.0, "seconds of audio, above which it is refused with 413")
     upload_seconds: float = setting(15.0, "seconds that sending a recording may take, above which it is refused: 408")
     queue: int = setting(16, "requests that wait for the one that is computed; further ones are refused with 429")
-    threads: int | None = setting(None, "CPU threads of the arithmetic; null: torch's choice")
+    threads: int | None = setting(None, "CPU threads of the arithmetic; null: torch's choice, or one for each core")
     min_voice: float = setting(0.3, MIN_VOICE)
     channel: int | None = setting(None, "channel of multi-channel audio, counted from 0; null: such audio is refused")
     resample: bool = setting(True, "convert audio of another rate, as browsers record it, instead of refusing it")

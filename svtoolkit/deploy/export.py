@@ -64,6 +64,7 @@ def describe_export(
         verification=dict(description.verification),
         results=list(results),
         weights_sha256=weights_sha256,
+        model_digest=model.digest,
         exported_by=f"svtoolkit {__version__}",
     )
 

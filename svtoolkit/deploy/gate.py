@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from svtoolkit.checkpoints.exported import EQUAL_COSINE, EQUAL_SCORE
 from svtoolkit.data.trials import Trials
 from svtoolkit.deploy.recordings import Recording
 from svtoolkit.errors import UserError
@@ -36,8 +37,8 @@ class Tolerance:
 
 
 TOLERANCES = {
-    "fp32": Tolerance(0.9999, 1e-3),
-    "fp16": Tolerance(0.9999, 1e-3),
+    "fp32": Tolerance(EQUAL_COSINE, EQUAL_SCORE),
+    "fp16": Tolerance(EQUAL_COSINE, EQUAL_SCORE),
     "bf16": Tolerance(0.999, 1e-2),
     "int8": Tolerance(0.98, 5e-2),
 }

@@ -1,45 +1,33 @@
-"""What makes two models the same: embeddings of one mean nothing beside those of another."""
+"""What a store says of a loaded model, which any model says of itself."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import asdict
+from typing import Protocol
 
-from torch import nn
-
-from svtoolkit.checkpoints.released import ModelDescription
 from svtoolkit.enrolment.store import StoreModel
-from svtoolkit.scoring.speaker_model import SpeakerModel
+from svtoolkit.scoring.verification import StoredThreshold
 
 
-def model_digest(network: nn.Module, description: ModelDescription) -> str:
-    """SHA-256 of weights, network and front end, in hexadecimal digits.
+class Identified(Protocol):
+    """``svtoolkit.scoring.speaker_model.SpeakerModel`` or ``svtoolkit.runtime.model.RuntimeModel``."""
 
-    Threshold and facts of the training are left out. It is the same whatever file the weights came from and whatever
-    device they are on; which program computes the same filter bank (``features.backend`` torch or torchaudio) does not
-    matter either.
-    """
-    features = asdict(description.features)
-    if features.get("backend") == "torchaudio":
-        features["backend"] = "torch"
-    digest = hashlib.sha256(json.dumps([description.model, features], sort_keys=True, default=str).encode())
-    for name, tensor in sorted(network.state_dict().items()):
-        values = tensor.detach().cpu().contiguous()
-        digest.update(f"{name} {values.dtype} {tuple(values.shape)}\n".encode())
-        digest.update(values.reshape(-1).numpy().tobytes())
-    return digest.hexdigest()
+    stored: StoredThreshold
+
+    @property
+    def digest(self) -> str: ...
+
+    @property
+    def embedding_dim(self) -> int: ...
 
 
-def identify_model(model: SpeakerModel, name: str, threshold: float | None = None) -> StoreModel:
+def identify_model(model: Identified, name: str, threshold: float | None = None) -> StoreModel:
     """What a store says of a loaded model.
 
     Args:
         name: for messages, such as the path that it was loaded from.
         threshold: takes the place of the model's own.
     """
-    digest = model_digest(model.extractor.network, model.description)
-    dimension = int(model.extractor.network.embedding_dim)  # type: ignore[arg-type]
     if threshold is not None:
-        return StoreModel(digest, name, dimension, threshold)
-    return StoreModel(digest, name, dimension, model.stored.threshold, model.stored.operating_point or "the model's")
+        return StoreModel(model.digest, name, model.embedding_dim, threshold)
+    point = model.stored.operating_point or "the model's"
+    return StoreModel(model.digest, name, model.embedding_dim, model.stored.threshold, point)

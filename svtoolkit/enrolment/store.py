@@ -23,7 +23,7 @@ class StoreModel:
     """The model whose embeddings a store holds.
 
     Attributes:
-        digest: of ``svtoolkit.enrolment.model_identity``.
+        digest: SHA-256 of what its embeddings depend on, as the model says it.
         name: what people call it, for messages.
         dimension: of its embeddings.
         threshold: cosine at and above which a speaker is recognised; None: unknown.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -32,12 +33,21 @@ class RuntimeModel:
         exported: what the file says.
         runtime: onnx or openvino.
         stored: threshold, error rates and calibration.
+        digest: SHA-256 of what its embeddings depend on; that of the model that it was made of, where they are equal.
     """
 
     def __init__(
-        self, exported: Exported, runtime: str, engine: Engine, *, channel: int | None = None, resample: bool = False
+        self,
+        exported: Exported,
+        digest: str,
+        runtime: str,
+        engine: Engine,
+        *,
+        channel: int | None = None,
+        resample: bool = False,
     ) -> None:
         self.exported = exported
+        self.digest = digest
         self.runtime = runtime
         self.stored = StoredThreshold.read(exported.verification)
         self.channel = channel
@@ -93,7 +103,8 @@ class RuntimeModel:
         try:
             first = "onnx" if runtime == AUTO else runtime
             engine = open_engine(first, content, threads)
-            model = cls(parse_exported(metadata_of(content)), first, engine, channel=channel, resample=resample)
+            exported = parse_exported(metadata_of(content))
+            model = cls(exported, exported.digest(content), first, engine, channel=channel, resample=resample)
             if runtime == AUTO:
                 model._choose(content, threads)
         except ValueError as error:
@@ -106,6 +117,20 @@ class RuntimeModel:
     def sample_rate(self) -> int:
         """Hz."""
         return self.exported.features.sample_rate
+
+    @property
+    def embedding_dim(self) -> int:
+        return int(self.exported.model["embedding_dim"])
+
+    @property
+    def threshold(self) -> float | None:
+        """Cosine at and above which two are accepted as one speaker; None until one is stored."""
+        return self.stored.threshold
+
+    @property
+    def verification(self) -> Mapping[str, Any]:
+        """What the file says of its threshold and its scores."""
+        return self.exported.verification
 
     def read(self, path: str | Path | BinaryIO, *, start: float = 0.0, duration: float | None = None) -> np.ndarray:
         """Samples of a file at ``sample_rate``, (samples,) float32; arguments and errors of ``read_audio``."""

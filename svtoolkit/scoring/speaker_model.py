@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from svtoolkit.audio.voice_activity import MIN_VOICE, measure_voice
+from svtoolkit.checkpoints.model_digest import model_digest
 from svtoolkit.checkpoints.released import ModelDescription
 from svtoolkit.checkpoints.releases import read_release
 from svtoolkit.device import choose_device
@@ -118,6 +120,20 @@ class SpeakerModel:
     def threshold(self) -> float | None:
         """Cosine at and above which two are accepted as one speaker; None until one is stored."""
         return self.stored.threshold
+
+    @property
+    def embedding_dim(self) -> int:
+        return int(self.extractor.network.embedding_dim)  # type: ignore[arg-type]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what its embeddings depend on."""
+        return model_digest(self.extractor.network, self.description)
+
+    @property
+    def verification(self) -> Mapping[str, Any]:
+        """What model.yaml says of its threshold and its scores."""
+        return self.description.verification
 
     def __repr__(self) -> str:
         model = self.description.model

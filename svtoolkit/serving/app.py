@@ -137,7 +137,7 @@ def build_app(service: Service, keys: Keys) -> Metrics:
     def model() -> ModelFacts:
         """The model, its threshold, and how its scores are distributed."""
         known = service.known_model()
-        counts = service.model.description.verification.get("score_counts")
+        counts = service.model.verification.get("score_counts")
         return ModelFacts(
             name=known.name,
             digest=known.digest,

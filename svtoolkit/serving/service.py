@@ -7,15 +7,18 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from svtoolkit.enrolment.model_identity import identify_model
 from svtoolkit.enrolment.store import SpeakerStore, StoreModel, check_name, recognised
-from svtoolkit.scoring.speaker_model import SpeakerModel
 from svtoolkit.scoring.verification import Verification
 from svtoolkit.serving.recording import decode
+
+if TYPE_CHECKING:
+    from svtoolkit.runtime.model import RuntimeModel
+    from svtoolkit.scoring.speaker_model import SpeakerModel
 
 Answer = TypeVar("Answer")
 
@@ -49,7 +52,7 @@ class Service:
         UserError: the store is of another model, or none.
     """
 
-    def __init__(self, model: SpeakerModel, name: str, store: SpeakerStore, limits: Limits) -> None:
+    def __init__(self, model: SpeakerModel | RuntimeModel, name: str, store: SpeakerStore, limits: Limits) -> None:
         self.model, self.store, self.limits = model, store, limits
         self.identity = identify_model(model, name)
         store.prepare(self.identity)

@@ -10,8 +10,8 @@ import soundfile
 from command_material import RATE, said, voice, write_model
 
 from svtoolkit import load_model
+from svtoolkit.checkpoints.model_digest import model_digest
 from svtoolkit.cli import main
-from svtoolkit.enrolment.model_identity import model_digest
 from svtoolkit.enrolment.store import SpeakerStore
 
 

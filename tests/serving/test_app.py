@@ -13,8 +13,10 @@ from command_material import RATE, voice
 from fastapi.testclient import TestClient
 from serving_material import LOCAL, recording
 
+from svtoolkit.cli import main
 from svtoolkit.enrolment.store import SpeakerStore, StoreModel
 from svtoolkit.errors import UserError
+from svtoolkit.runtime.model import RuntimeModel
 from svtoolkit.scoring.verification import StoredThreshold
 from svtoolkit.serving.app import build_app
 from svtoolkit.serving.keys import Keys, read_keys, require_keys
@@ -46,6 +48,18 @@ def test_enrol_verify_identify_forget(client, service, model, voices):
     assert (
         client.post("/enrol", params={"name": "a/ä b", "replace": True}, content=voices["a1"]).json()["recordings"] == 1
     )
+
+
+def test_an_exported_file_is_served_as_its_model(model_folder, service, voices, tmp_path):
+    file = tmp_path / "model.onnx"
+    assert main(["export", str(model_folder), str(file)]) == 0
+    exported = Service(RuntimeModel.load(file), str(file), service.store, service.limits)
+    assert exported.identity.digest == service.identity.digest
+    with TestClient(build_app(exported, Keys([])), base_url=LOCAL) as asking:
+        assert asking.post("/enrol", params={"name": "anna"}, content=voices["a0"]).status_code == 201
+        score = asking.post("/verify", params={"name": "anna"}, content=voices["a1"]).json()["score"]
+        assert asking.get("/model").json()["threshold"] is None
+    assert service.verify("anna", voices["a1"]).score == pytest.approx(score, abs=1e-4)
 
 
 def test_the_threshold_of_the_model_decides_and_its_rates_are_said(model, tmp_path, voices, monkeypatch):

@@ -1,0 +1,39 @@
+"""The benchmark of convolutions alone: its rows, and how they add up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("openvino")
+
+from benchmarks import convolutions
+
+SYSTEMS = ["torch fp32", "onnxruntime fp32", "onnxruntime int8", "OpenVINO fp32", "OpenVINO int8"]
+
+
+def test_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convolutions, "STAGES", ((4, 8, 12, 2),))
+    output = tmp_path / "convolutions.json"
+    assert convolutions.main(["--output", str(output), "--repeats", "2"]) == 0
+    record = json.loads(output.read_text())
+    product, *rows = record["rows"]
+    assert product["what"] == "product"
+    assert [f"{row['runtime']} {row['precision']}" for row in rows] == SYSTEMS
+    assert {row["what"] for row in rows} == {"4 x 8 x 12"}
+    assert record["whole"]["torch fp32"] == 1
+    assert list(record["whole"]) == SYSTEMS
+
+
+def test_stages_count_as_often_as_the_network_has_them() -> None:
+    rows = [
+        {"what": what, "runtime": runtime, "precision": "fp32", "milliseconds": time}
+        for what, runtime, time in (
+            ("4 x 8 x 12", "torch", 6.0), ("8 x 4 x 6", "torch", 2.0),
+            ("4 x 8 x 12", "OpenVINO", 3.0), ("8 x 4 x 6", "OpenVINO", 4.0),
+        )
+    ]  # fmt: skip
+    stages = ((4, 8, 12, 3), (8, 4, 6, 1))
+    assert convolutions.whole_gains(rows, stages) == {"torch fp32": 1, "OpenVINO fp32": round(20 / 13, 2)}
