@@ -8,8 +8,8 @@ read, its features are computed, and it goes through the network, on all threads
 ``EmbeddingExtractor``, the last of which is that of `svt embed`. They take turns, so that other work on the machine
 weighs on all of them alike. ``times`` is the least time of the loop divided by that of the row, by the clock, and
 ``processor_times`` the same by the processor's time, on which other work weighs less, but to which idle threads add.
-``difference`` is the largest of any value of an embedding from that of the loop. The weights are random, and the batch
-norms have seen noise.
+``difference`` is the largest of any value of an embedding from that of the loop, of the largest of those values. The
+weights are random, and the batch norms have seen noise.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def measure(network: str, utterances: Sequence[Utterance], threads: int, turns: 
             "way": name, "seconds": round(min(walls[name]), 2), "times": round(wall / min(walls[name]), 2),
             "processor_seconds": round(min(processors[name]), 2),
             "processor_times": round(used / min(processors[name]), 2),
-            "difference": float(f"{np.abs(embeddings - found['loop']).max():.2g}"),
+            "difference": float(f"{np.abs(embeddings - found['loop']).max() / np.abs(found['loop']).max():.2g}"),
         }
         for name, embeddings in found.items()
     ]  # fmt: skip
