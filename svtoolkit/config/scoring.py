@@ -43,16 +43,24 @@ class EmbedConfig:
     )
     device: str = setting("auto", "auto (cuda where there is one), cpu, cuda or mps (a Mac's GPU)")
     precision: str = setting("fp32", "fp32, bf16 or fp16 (autocast)")
-    threads: int | None = setting(None, "CPU threads of the arithmetic; null: torch's choice")
+    threads: int | None = setting(
+        None,
+        "CPU threads: so many batches go through the network beside each other, or, of an exported file, threads of "
+        "its arithmetic; null: torch's choice",
+    )
     memory_gib: float | None = setting(
         None,
         "memory that a pass may take on its device, model included: batches and stretches are made as short as is "
         "predicted to fit; null: a share of what is free",
     )
     batch_seconds: float = setting(
-        120.0, "audio that goes through the network at once, at most; longer recordings go in stretches of that length"
+        120.0,
+        "audio that goes through the network at once, at most, on a CPU never more than 8 s of several utterances; "
+        "longer recordings go in stretches of that length",
     )
-    batch_size: int = setting(32, "utterances of equal length that go together at most, within batch_seconds")
+    batch_size: int = setting(
+        32, "utterances of about equal length that go together at most, within batch_seconds; 1: nothing is padded"
+    )
     crops: int | None = setting(None, CROPS)
     crop_seconds: float = setting(4.0, CROP_SECONDS)
     num_workers: int = setting(1, "reading threads")
