@@ -26,6 +26,7 @@ from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.trial_drawing import make_trials
 from svtoolkit.data.trials import Trials, read_trials
 from svtoolkit.errors import UserError
+from svtoolkit.scoring.backends.training import train_backend
 from svtoolkit.scoring.bootstrap import trial_speakers
 from svtoolkit.scoring.calibration import cllr, min_cllr
 from svtoolkit.scoring.cosine import EmbeddingTable, cosine_scores, mean_embedding, speaker_means
@@ -36,7 +37,6 @@ from svtoolkit.scoring.mfcc_statistics import statistics_extractor
 from svtoolkit.scoring.normalisation import normalise_scores
 from svtoolkit.scoring.paired import compare_systems
 from svtoolkit.scoring.quality.measured import Measured, measure_quality
-from svtoolkit.scoring.whitening import Whitening
 
 TOP_N = 40  # closest training speakers of AS-Norm, as in the mini recipe
 MEASURES = ["log_duration", "magnitude", "cohort_mean"]
@@ -106,7 +106,7 @@ def score_fold(
     members = EmbeddingTable(list(cohort), network["train"].matrix[network["train"].lookup(list(cohort))])
     mean, net_cohort = mean_embedding(members), speaker_means(members, cohort)
     statistics = {"train": statistics_of(train, workers), "eval": statistics_of(held, workers)}
-    whitening = Whitening(statistics["train"], cohort)
+    whitening = train_backend("wccn", statistics["train"], cohort, {"whiten": True})
     white_cohort = speaker_means(whitening.apply(statistics["train"]), cohort)
 
     def score(data: KaldiDir, name: str, trials: Trials) -> Scored:

@@ -1,8 +1,8 @@
 """What speaker verification gets without a network: the figure that a trained one has to beat.
 
 An utterance is the mean and standard deviation over time of 24 MFCCs (`svt embed model=mfcc_statistics`). These 48
-numbers are standardised and then whitened within speakers (`svt score whiten=true`), both on the training speakers, and
-trials are scored by cosine, then by AS-Norm against the means of the training speakers.
+numbers are whitened, and whitened again within speakers (`svt backend kind=wccn whiten=true`), both on the training
+speakers, and trials are scored by cosine, then by AS-Norm against the means of the training speakers.
 
     python -m benchmarks.mfcc_baseline --root DATA --output benchmarks/results/mfcc_baseline.json \\
         --data DATA/speechocean762 --data DATA/librispeech_mini
@@ -27,13 +27,13 @@ from benchmarks.machine import write_record
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.trials import hash_trials, read_trials
 from svtoolkit.errors import UserError
+from svtoolkit.scoring.backends.training import train_backend
 from svtoolkit.scoring.bootstrap import bootstrap_interval, trial_speakers
 from svtoolkit.scoring.calibration import min_cllr
 from svtoolkit.scoring.cosine import EmbeddingTable, cosine_scores, speaker_means
 from svtoolkit.scoring.metrics import equal_error_rate, min_dcf
 from svtoolkit.scoring.mfcc_statistics import statistics_extractor
 from svtoolkit.scoring.normalisation import normalise_scores
-from svtoolkit.scoring.whitening import Whitening
 
 TOP_N = 40  # closest training speakers of AS-Norm, as in the mini recipe
 
@@ -85,7 +85,7 @@ def evaluate(
     train_names: list[str], train: Statistics, evaluation: Statistics, trial_list: Path, resamples: int
 ) -> Result:
     trials = read_trials(trial_list)
-    whitening = Whitening(train.table, train.utt2spk)
+    whitening = train_backend("wccn", train.table, train.utt2spk, {"whiten": True})
     table = whitening.apply(evaluation.table)
     scores = cosine_scores(table, trials)
     cohort = speaker_means(whitening.apply(train.table), train.utt2spk)

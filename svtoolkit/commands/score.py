@@ -21,7 +21,6 @@ from svtoolkit.scoring.cosine import EmbeddingTable, cosine_scores, embedded_par
 from svtoolkit.scoring.enrolment import MEANS, EnrolledTrials, enrol_models, read_enrolments
 from svtoolkit.scoring.normalisation import DEFAULT_TOP_N, METHODS, check_disjoint, normalise_scores
 from svtoolkit.scoring.score_file import FORMATS, write_scores
-from svtoolkit.scoring.whitening import Whitening
 from svtoolkit.system.output import say_next
 from svtoolkit.system.progress import show_progress
 
@@ -34,9 +33,7 @@ def run(config: ScoreConfig, command_line: str) -> int:
     listed = read_trials(config.trials)
     backend = None if config.backend is None else read_backend(config.backend)
     table = read_applied(config.embeddings, backend, config.backend)
-    cohort, mean, whitening = _read_cohort(config, backend)
-    if whitening is not None:
-        table = whitening.apply(table)
+    cohort, mean = _read_cohort(config, backend)
     enrolled = _enrol(config, table, listed)
     trials, table = enrolled.trials, enrolled.table
     top_n = _choose_top_n(config, cohort)
@@ -100,12 +97,6 @@ def _check(config: ScoreConfig) -> None:
             f"subtract_mean=true does not go with backend={config.backend}, which subtracts the mean of its training "
             "speakers; leave it out"
         )
-    if config.whiten and (config.cohort is None or config.cohort_utt2spk is None):
-        raise UserError(
-            "whiten=true is by the speakers of a cohort; give cohort=embeddings.scp and cohort_utt2spk=utt2spk"
-        )
-    if config.whiten and config.subtract_mean:
-        raise UserError("whiten=true subtracts the mean as well; leave out subtract_mean")
     if config.enrolment_mean not in MEANS:
         raise UserError(f"enrolment_mean is {config.enrolment_mean!r}, expected {' or '.join(MEANS)}")
 
@@ -130,17 +121,15 @@ def _choose_top_n(config: ScoreConfig, cohort: EmbeddingTable | None) -> int | N
     return min(DEFAULT_TOP_N, len(cohort))
 
 
-def _read_cohort(
-    config: ScoreConfig, backend: Backend | None
-) -> tuple[EmbeddingTable | None, np.ndarray | None, Whitening | None]:
-    """Members of the cohort, by default its speakers' means, the mean of its rows to subtract, and their whitening."""
+def _read_cohort(config: ScoreConfig, backend: Backend | None) -> tuple[EmbeddingTable | None, np.ndarray | None]:
+    """Members of the cohort, by default its speakers' means, and with subtract_mean the mean of all its rows."""
     if config.cohort is None:
         if config.normalisation != "none" or config.subtract_mean:
             raise UserError(
                 f"normalisation={config.normalisation} subtract_mean={config.subtract_mean} need a cohort; "
                 "give cohort=embeddings.scp and cohort_utt2spk=utt2spk of speakers outside the evaluation"
             )
-        return None, None, None
+        return None, None
     utterances = read_applied(config.cohort, backend, config.backend)
     utt2spk = None if config.cohort_utt2spk is None else read_utt2spk(config.cohort_utt2spk)
     if config.utt2spk is not None:
@@ -149,8 +138,4 @@ def _read_cohort(
     elif config.normalisation != "none":
         log.warning("utt2spk is not given: whether cohort and evaluation share speakers is not checked")
     mean = mean_embedding(utterances) if config.subtract_mean else None
-    whitening = None
-    if config.whiten and utt2spk is not None:
-        whitening = Whitening(utterances, utt2spk)
-        utterances = whitening.apply(utterances)
-    return utterances if utt2spk is None else speaker_means(utterances, utt2spk), mean, whitening
+    return utterances if utt2spk is None else speaker_means(utterances, utt2spk), mean

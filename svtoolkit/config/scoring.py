@@ -95,10 +95,6 @@ class ScoreConfig:
         "as-norm: closest cohort members taken, an error if the cohort has fewer; null: 300, or all of a smaller one",
     )
     subtract_mean: bool = setting(False, "subtract the mean embedding of the cohort first; a back end has its own mean")
-    whiten: bool = setting(
-        False,
-        "whiten within the speakers of the cohort first (WCCN), which subtracts the mean, too; for mfcc_statistics",
-    )
     enrolments: str | None = setting(
         None, "enrolment map, `model utterance ...` a line: trials name models in place of enrolment utterances"
     )

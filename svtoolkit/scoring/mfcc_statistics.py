@@ -1,8 +1,8 @@
 """Embeddings without a network: mean and standard deviation over time of MFCCs, for fusion and as a baseline.
 
 They tell voices by their average spectrum, and microphones and rooms as well. Scores of them want whitening within
-speakers (``svtoolkit.scoring.whitening``). The MFCCs are Kaldi's: 24 of 40 mel bands from 20 Hz to half the sample
-rate, no liftering, no dither, C0 in place of the energy.
+speakers (``svt backend kind=wccn whiten=true``). The MFCCs are Kaldi's: 24 of 40 mel bands from 20 Hz to half the
+sample rate, no liftering, no dither, C0 in place of the energy.
 """
 
 from __future__ import annotations

@@ -73,7 +73,6 @@ def test_the_settings_stand_beside_the_scores(tmp_path, words, cohort, eval_data
         "utt2spk": cohort[5],
         "top_n": 4,
         "subtract_mean": True,
-        "whiten": False,
         "allow_missing": False,
         "trials_sha256": hash_trials(eval_data / "trials"),
         "scored": 48,

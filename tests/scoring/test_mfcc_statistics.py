@@ -1,4 +1,4 @@
-"""Statistics of MFCCs against those of kaldi-native-fbank, through `svt embed`, and whitened in `svt score`."""
+"""Statistics of MFCCs against those of kaldi-native-fbank, through `svt embed`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,9 @@ import yaml
 
 from svtoolkit.cli import main
 from svtoolkit.data.kaldi_dir import KaldiDir
-from svtoolkit.scoring.cosine import cosine_scores, speaker_means
 from svtoolkit.scoring.embedding_file import read_embeddings
 from svtoolkit.scoring.mfcc_statistics import CEPSTRA, MEL_BANDS
-from svtoolkit.scoring.normalisation import normalise_scores
 from svtoolkit.scoring.score_file import read_scores
-from svtoolkit.scoring.whitening import Whitening
 
 SPEAKERS = 12
 
@@ -74,43 +71,18 @@ def test_they_are_kaldis(embedded):
     assert yaml.safe_load((embedded / "eval-mfcc.yaml").read_text())["model"] == "mfcc_statistics"
 
 
-def score_words(folder: Path, *further: str) -> list[str]:
+def test_whitened_within_speakers_they_tell_voices(embedded):
+    utt2spk, backend = embedded / "train" / "utt2spk", embedded / "wccn.safetensors"
+    trained = [f"embeddings={embedded / 'train-mfcc.scp'}", f"utt2spk={utt2spk}", f"out={backend}"]
+    assert main(["backend", "kind=wccn", "whiten=true", *trained]) == 0
     pairs = [(f"eval{a:02d}-0", f"eval{b:02d}-1") for a in range(SPEAKERS) for b in range(SPEAKERS)]
     lines = [f"{a} {b} {'target' if a[:6] == b[:6] else 'nontarget'}\n" for a, b in pairs]
-    (folder / "trials").write_text("".join(lines))
-    return [
-        "score", f"trials={folder / 'trials'}", f"embeddings={folder / 'eval-mfcc.scp'}",
-        f"cohort={folder / 'train-mfcc.scp'}", f"cohort_utt2spk={folder / 'train' / 'utt2spk'}", "whiten=true",
-        f"utt2spk={folder / 'eval' / 'utt2spk'}", f"out={folder / 'scores'}", *further,
-    ]  # fmt: skip
-
-
-def test_scores_are_those_of_whitened_embeddings(embedded):
-    from svtoolkit.data.trials import read_trials
-
-    assert main(score_words(embedded, "normalisation=as-norm", "top_n=5", f"cosine_out={embedded / 'cosine'}")) == 0
-    train, utt2spk = read_embeddings(embedded / "train-mfcc.scp"), KaldiDir.read(embedded / "train").utt2spk
-    matrix = train.matrix.astype(np.float64)
-    speakers = np.array([utt2spk[name] for name in train.utterances])
-    within = matrix - np.stack([matrix[speakers == speaker].mean(axis=0) for speaker in speakers])
-    values, vectors = np.linalg.eigh(within.T @ within)  # another root, of what is not standardised
-    root = vectors / np.sqrt(values)
-    evaluated = read_embeddings(embedded / "eval-mfcc.scp")
-    rows = {
-        name: (row - matrix.mean(axis=0)) @ root
-        for name, row in zip(evaluated.utterances, evaluated.matrix, strict=True)
-    }
-    enrol, test, found = read_scores(embedded / "cosine")
-    wanted = [
-        rows[a] @ rows[b] / np.linalg.norm(rows[a]) / np.linalg.norm(rows[b]) for a, b in zip(enrol, test, strict=True)
-    ]
-    np.testing.assert_allclose(found, wanted, atol=1e-4)
+    (embedded / "trials").write_text("".join(lines))
+    words = [f"trials={embedded / 'trials'}", f"embeddings={embedded / 'eval-mfcc.scp'}", f"out={embedded / 'scores'}"]
+    assert main(["score", *words, f"backend={backend}"]) == 0
+    enrol, test, found = read_scores(embedded / "scores")
     target = np.array([a[:6] == b[:6] for a, b in zip(enrol, test, strict=True)])
     assert found[target].mean() > found[~target].mean() + 0.3
-    whitening, trials = Whitening(train, utt2spk), read_trials(embedded / "trials")
-    table, cohort = whitening.apply(evaluated), speaker_means(whitening.apply(train), utt2spk)
-    normalised = normalise_scores(cosine_scores(table, trials), trials, table, cohort, top_n=5)
-    np.testing.assert_allclose(read_scores(embedded / "scores")[2], normalised, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -125,20 +97,4 @@ def test_scores_are_those_of_whitened_embeddings(embedded):
 def test_settings_of_networks_are_refused(embedded, words, message, tmp_path, capsys):
     given = ["embed", "model=mfcc_statistics", f"data={embedded / 'eval'}", f"out={tmp_path / 'out'}"]
     assert main([*given, *words]) == 1
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["subtract_mean=true"], "whiten=true subtracts the mean as well; leave out subtract_mean"),
-        (
-            ["cohort_utt2spk=null", "utt2spk=null"],
-            "whiten=true is by the speakers of a cohort; give cohort=embeddings.scp and cohort_utt2spk=utt2spk",
-        ),
-        (["cohort=null"], "whiten=true is by the speakers of a cohort; give"),
-    ],
-)
-def test_whitening_asks_for_speakers(embedded, words, message, capsys):
-    assert main(score_words(embedded, *words)) == 1
     assert message in capsys.readouterr().err
