@@ -110,7 +110,8 @@ def test_help_gives_default_and_comment_of_conf(capsys):
     assert "groups" not in out
 
 
-def test_help_of_train_lists_options_of_groups_and_the_default_one(capsys):
+def test_help_of_train_lists_options_of_groups_and_the_default_one(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     main(["train", "--help"])
     out = capsys.readouterr().out
     assert re.search(r"^  optim = sgd {2,}adamw, adamw_8bit, muon, sgd, sgd_8bit$", out, re.MULTILINE)

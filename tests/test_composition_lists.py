@@ -20,15 +20,15 @@ LISTS = [
     if annotation.startswith("list[") and annotation != "list[Any]"
 ]
 OF_TRAIN = {key: annotation for command, key, annotation in LISTS if command == "train"}
-ONE = {"list[str]": "2024_01 a", "list[int]": 3, "list[float]": 2.5}
+ONE = {"list[str]": "2024_01 a", "list[int]": 3, "list[float]": 2.5, "list[float] | None": 2.5}
 
 
-CHOSEN = {"compress.layers": "compress=trace_norm"}
-"""A key of train that its options by default do not have -> the choice of one that has it."""
+CHOSEN = {"compress.layers": "compress=trace_norm", "memory.seconds": "memory=planned"}
+"""A key that the options by default do not have -> the choice of one that has it."""
 
 
 def taken(command: str, key: str, words: list[str]) -> object:
-    chosen = [CHOSEN[key]] if command in ("train", "crossval") and key in CHOSEN else []
+    chosen = [CHOSEN[key]] if command in ("train", "crossval", "memory") and key in CHOSEN else []
     return OmegaConf.select(composition.compose(command, [*chosen, *words]), key)
 
 
