@@ -43,8 +43,8 @@ FREE_KEYS = {
 
 EXACT_STRATEGIES = {"auto", "store", "reversible", "checkpoint", "recompute_norm", "offload", "planned"}
 """Among these the strategy of a run may change when it is resumed: the gradients of each are those of stored
-activations; bit for bit for ResNets, else up to the order in which those of a value that is used twice are added up,
-as with another number of threads."""
+activations; bit for bit for ResNets, else up to rounding (plans, values that are used twice), as with another number of
+threads."""
 
 ARITHMETIC = {"memory.exact", "memory.exact_bits"}
 """Keys of strategies that belong to the arithmetic of the network."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
 pytest.importorskip("openvino")
 
@@ -14,10 +17,15 @@ from benchmarks import convolutions
 SYSTEMS = ["torch fp32", "onnxruntime fp32", "onnxruntime int8", "OpenVINO fp32", "OpenVINO int8"]
 
 
-def test_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convolutions, "STAGES", ((4, 8, 12, 2),))
+def test_rows(tmp_path: Path) -> None:
     output = tmp_path / "convolutions.json"
-    assert convolutions.main(["--output", str(output), "--repeats", "2"]) == 0
+    script = (
+        "import sys; from benchmarks import convolutions; convolutions.STAGES = ((4, 8, 12, 2),); "
+        "sys.exit(convolutions.main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", script, "--output", str(output), "--repeats", "2"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
     record = json.loads(output.read_text())
     product, *rows = record["rows"]
     assert product["what"] == "product"

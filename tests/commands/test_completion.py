@@ -25,7 +25,7 @@ CASES = [
     ("svt train optim=sgd", {"sgd", "sgd_8bit"}),
     ("svt train seed=1 optim=adamw_", {"adamw_8bit"}),
     ("svt train model=revnet5", {"revnet57"}),
-    ("svt train experiment=mi", {"mini"}),
+    ("svt train experiment=mi", {"mini", "mini_lm"}),
     ("svt train trainer.deterministic=", {"true", "false"}),
     ("svt train trainer.device=", {"auto", "cpu", "cuda", "mps"}),
     ("svt train --dr", {"--dry-run"}),
@@ -33,7 +33,7 @@ CASES = [
     ("svt prepare corpus=vox", {"voxceleb1", "voxceleb2"}),
     ("svt prepare --corpus vox", {"voxceleb1", "voxceleb2"}),
     ("svt recipe mi", {"mini"}),
-    ("svt copy experiment/mi", {"experiment/mini"}),
+    ("svt copy experiment/mi", {"experiment/mini", "experiment/mini_lm"}),
     ("svt completion z", {"zsh"}),
     ("svt nothing x", set()),
 ]

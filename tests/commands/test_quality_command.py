@@ -9,8 +9,9 @@ from command_material import said
 
 from svtoolkit.cli import main
 from svtoolkit.data.kaldi_dir import KaldiDir
-from svtoolkit.scoring.cosine import cosine, speaker_means
+from svtoolkit.scoring.cosine import speaker_means
 from svtoolkit.scoring.embedding_file import read_embeddings
+from svtoolkit.scoring.pair import cosine
 from svtoolkit.scoring.quality.registry import MEASURES
 from svtoolkit.scoring.quality.table import read_quality
 

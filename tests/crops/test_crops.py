@@ -74,8 +74,8 @@ def test_a_crop_without_noise_is_a_stretch_of_the_file(tmp_path):
     crops = crops_of(write_corpus(tmp_path, {"ann-1": whole}))
     begins = []
     for epoch in range(200):
-        crop, label, masks, entry, changes, bad = crops[epoch, 0]
-        assert changes == bad == {}
+        crop, label, masks, entry, changes, bad, warp = crops[epoch, 0]
+        assert (warp, changes, bad) == (None, {}, {})
         assert (crop.dtype, crop.shape, label, masks.shape, entry) == (np.float32, (SAMPLES,), 0, (0, 2), 0)
         begins.append(place(crop))
         np.testing.assert_array_equal(crop, whole[begins[-1] : begins[-1] + SAMPLES])
@@ -278,8 +278,8 @@ def test_collated_items_keep_their_order_and_types(tmp_path):
     crops = crops_of(write_corpus(tmp_path, files), spec_augment=SpecAugment(1.0, 2, 5, 1, 3))
     items = [crops[0, entry] for entry in (2, 0, 1, 0)]
     batch = collate_crops(items)
-    *tensors, changes, bad = batch
-    assert changes == bad == {}
+    *tensors, changes, bad, warps = batch
+    assert (changes, bad, warps) == ({}, {}, None)
     assert [tensor.dtype for tensor in tensors] == [torch.float32, torch.int64, torch.int64, torch.int64]
     assert [tuple(tensor.shape) for tensor in tensors] == [(4, SAMPLES), (4,), (4, 3, 2), (4,)]
     assert batch.entries.tolist() == batch.labels.tolist() == [2, 0, 1, 0]

@@ -84,7 +84,7 @@ def test_the_fine_tuning_goes_on_with_network_and_head(finished: Path) -> None:
     for line in (
         "base_width: 4",
         "crop_frames: 60",
-        "speeds:\n  - 1.0\n  min",
+        "speeds:\n  - 1.0\n  warps",
         "margin: 0.5",
         f"noise: {finished}/data",
     ):
