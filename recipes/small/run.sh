@@ -21,7 +21,7 @@ error rate and the threshold of the released network rest on all of them.
 --data DIR is a folder with a folder of recordings for each speaker, or a Kaldi data directory; several are joined.
 Without it a corpus of synthetic speakers is made: nothing is downloaded.
 
-stages: 1 prepare and validate, 2 cross-validate, 3 train on all speakers, 4 average and store the threshold, 5 report
+stages: 1 prepare and validate, 2 cross-validate, 3 train on all speakers, 4 average, threshold, back end, 5 report
 
 Overrides go to 'svt crossval' and 'svt train', except those that begin with prepare. crossval. average. embed. evaluate.
 or report.: they go to that command without the prefix (crossval.seeds=[1,2,3]). trainer.epochs=N takes the place of
@@ -31,7 +31,7 @@ minutes=$(whole_number --minutes "$own_minutes" 1)
 folds=$(whole_number --folds "$own_folds" 2)
 
 # ---- which override is for which command ----
-prepare=() crossval=(folds="$folds") average=() embed=() evaluate=() report=() train=()
+prepare=() crossval=(folds="$folds" "backends=[cosine,as-norm,plda]") average=() embed=() evaluate=() report=() train=()
 data_root=() experiment=(experiment=mini) epochs=""
 for override in "${overrides[@]}"; do
     case $override in
@@ -100,28 +100,30 @@ if stage_wanted 3 && ! stage_fresh 3 "${inputs[@]}"; then
     stage_done 3 "${inputs[@]}"
 fi
 
-# ---- stage 4: the released network, its threshold and a cohort ----
+# ---- stage 4: the released network, its threshold, a cohort and a back end ----
 inputs=("$exp_dir/config.yaml" "$exp_dir/logs/history.jsonl" "$folded/scores/cosine" "$folded/eval/trials"
     "${average[@]}" "${embed[@]}" "${evaluate[@]}")
 if stage_wanted 4 && ! stage_fresh 4 "${inputs[@]}"; then
-    stage_begin 4 "average the last epochs and store the threshold of the folds"
+    stage_begin 4 "average the last epochs, store the threshold of the folds, train a back end"
     svt average --exp-dir "$exp_dir" --out "$model" num=5 "${average[@]}"
     require_file "$model/model.safetensors" "the released weights"
     svt evaluate --scores "$folded/scores/cosine" --trials "$folded/eval/trials" --utt2spk "$folded/eval/utt2spk" \
         --name crossval --store-threshold "$model" "${evaluate[@]}"
-    svt evaluate --scores "$folded/scores/as-norm" --trials "$folded/eval/trials" --utt2spk "$folded/eval/utt2spk" \
-        --name crossval "${evaluate[@]}"
     svt embed --model "$model" --data "$data/all" --out "$exp_dir/embeddings/cohort" --num-workers "$nj" "${embed[@]}"
     require_lines "$exp_dir/embeddings/cohort.scp" "$(wc -l <"$data/all/utt2spk")" "embeddings of the cohort"
+    svt backend --kind plda --embeddings "$exp_dir/embeddings/cohort.scp" --utt2spk "$data/all/utt2spk" \
+        --out "$exp_dir/plda.safetensors"
+    require_file "$exp_dir/plda.safetensors" "the back end"
     stage_done 4 "${inputs[@]}"
 fi
 
 # ---- stage 5: report ----
-inputs=("$folded/scores/cosine.json" "$folded/scores/as-norm.json" "$model/model.yaml" "${report[@]}")
+results=("$folded/scores"/{cosine,as-norm,plda}.json)
+inputs=("${results[@]}" "$model/model.yaml" "${report[@]}")
 if stage_wanted 5 && ! stage_fresh 5 "${inputs[@]}"; then
     stage_begin 5 "report"
-    svt report --results "['$folded/scores/cosine.json','$folded/scores/as-norm.json']" --out "$exp_dir/report" \
-        --exp-dir "$exp_dir" --model "$model" "${report[@]}"
+    listed=$(printf ",'%s'" "${results[@]}")
+    svt report --results "[${listed:1}]" --out "$exp_dir/report" --exp-dir "$exp_dir" --model "$model" "${report[@]}"
     require_file "$exp_dir/report/index.html" "the report"
     stage_done 5 "${inputs[@]}"
 fi

@@ -41,7 +41,9 @@ def test_a_folder_of_recordings_comes_to_a_network_with_a_cross_validated_thresh
     stored = yaml.safe_load((exp_dir / "model" / "model.yaml").read_text())["verification"]
     assert stored["threshold"] == pytest.approx(result["eer_threshold"], abs=1e-6)
     assert len((exp_dir / "embeddings" / "cohort.scp").read_text().splitlines()) == 6 * 4
-    assert (exp_dir / "report" / "index.html").is_file()
+    assert (exp_dir / "plda.safetensors").is_file()
+    report = json.loads((exp_dir / "report" / "result.json").read_text())
+    assert [found["scores"] for found in report["results"]] == ["cosine", "as-norm", "plda"]
 
     again = recipe("--data", speech, "--exp-dir", exp_dir, *SHORT)
     assert again.returncode == 0, again.stderr
