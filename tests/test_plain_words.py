@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from svtoolkit import composition, config
@@ -42,6 +42,7 @@ def composed(command: str, words: list[str]) -> object:
 
 @settings(max_examples=150, deadline=None)
 @given(line=lines())
+@example(line=("archives", ["folder=", "folder=a.wav"]))
 def test_what_is_read_is_what_is_composed(line):
     try:
         found = plain_settings(*line)

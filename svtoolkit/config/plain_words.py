@@ -37,9 +37,10 @@ def plain_settings(command: str, words: Sequence[str]) -> Any | None:
         isinstance(item.default_factory, type) for item in items.values()
     ):
         return None  # options, or groups to choose from
-    named = dict(word.split("=", 1) for word in words if "=" in word)
+    pairs = [word.split("=", 1) for word in words if "=" in word]
+    named = dict(pairs)
     placed = _placed(command, [word for word in words if "=" not in word], named)
-    if placed is None or not named.keys() <= items.keys():
+    if placed is None or len(named) < len(pairs) or not named.keys() <= items.keys():
         return None
     values: dict[str, Any] = {}
     for key, text in [*named.items(), *((key, text) for key, texts in placed.items() for text in texts)]:
