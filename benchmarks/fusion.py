@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.machine import write_record
+from benchmarks.mfcc_baseline import statistics_of
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.trial_drawing import make_trials
 from svtoolkit.data.trials import Trials, read_trials
@@ -33,7 +34,6 @@ from svtoolkit.scoring.cosine import EmbeddingTable, cosine_scores, mean_embeddi
 from svtoolkit.scoring.embedding_file import read_embeddings
 from svtoolkit.scoring.fusion import Features, check_unheard, fit_fusion, trial_features
 from svtoolkit.scoring.metrics import eer_from_rates, equal_error_rate
-from svtoolkit.scoring.mfcc_statistics import statistics_extractor
 from svtoolkit.scoring.normalisation import normalise_scores
 from svtoolkit.scoring.paired import compare_systems
 from svtoolkit.scoring.quality.measured import Measured, measure_quality
@@ -80,13 +80,6 @@ class Row:
     min_cllr: float
     gain: float | None = None
     gain_interval: tuple[float, float] | None = None
-
-
-def statistics_of(data: KaldiDir, workers: int) -> EmbeddingTable:
-    extraction = statistics_extractor(num_workers=workers).extract(data.utterances())
-    if extraction.failures:
-        raise UserError(next(iter(extraction.failures.values())))
-    return EmbeddingTable(extraction.utterances, extraction.embeddings)
 
 
 def score_fold(

@@ -66,12 +66,17 @@ class Statistics:
     utt2spk: dict[str, str]
 
 
-def collect_statistics(folder: Path, root: Path | None, sample_rate: int, workers: int) -> Statistics:
-    kaldi_dir = KaldiDir.read(folder, root)
-    extraction = statistics_extractor(sample_rate, num_workers=workers).extract(kaldi_dir.utterances())
+def statistics_of(data: KaldiDir, workers: int, sample_rate: int = 16000) -> EmbeddingTable:
+    """Of all utterances, or the reason why one has none."""
+    extraction = statistics_extractor(sample_rate, num_workers=workers).extract(data.utterances())
     if extraction.failures:
         raise UserError(next(iter(extraction.failures.values())))
-    return Statistics(EmbeddingTable(extraction.utterances, extraction.embeddings), kaldi_dir.utt2spk)
+    return EmbeddingTable(extraction.utterances, extraction.embeddings)
+
+
+def collect_statistics(folder: Path, root: Path | None, sample_rate: int, workers: int) -> Statistics:
+    kaldi_dir = KaldiDir.read(folder, root)
+    return Statistics(statistics_of(kaldi_dir, workers, sample_rate), kaldi_dir.utt2spk)
 
 
 def join(parts: Sequence[Statistics]) -> Statistics:
