@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from contextlib import ExitStack
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from svtoolkit.commands import average, backend, embed, score, train
 from svtoolkit.config import AverageConfig, BackendConfig, CrossvalConfig, EmbedConfig, ScoreConfig, TrainConfig
-from svtoolkit.data.fold_dirs import EVAL, TRAIN, TRIALS, FoldedData, read_folded, write_pooled
+from svtoolkit.data.fold_dirs import EVAL, TRAIN, FoldedData, read_folded
 from svtoolkit.data.folds import draw_folds, read_folds
 from svtoolkit.data.tables import write_table
 from svtoolkit.data.trials import read_trials
@@ -22,16 +22,15 @@ from svtoolkit.distributed.rank import rank_in_environment
 from svtoolkit.errors import UserError
 from svtoolkit.reporting.crossval_lines import told
 from svtoolkit.runs.exp_dir import CONFIG, LOGS, check_same_config, write_config
-from svtoolkit.runs.provenance import write_record
 from svtoolkit.runs.run_history import read_history
 from svtoolkit.scoring.bootstrap import check_confidence
 from svtoolkit.scoring.evaluation import evaluate_scores
-from svtoolkit.scoring.result import make_result
-from svtoolkit.scoring.score_file import align_scores, write_scores
+from svtoolkit.scoring.pooled_folds import Fold, pool_folds
 from svtoolkit.scoring.systems import System, systems_of
-from svtoolkit.system.atomic import atomic_write
+from svtoolkit.system.file_lock import is_held
 from svtoolkit.system.output import inside_recipe, say_next
 from svtoolkit.system.output_folder import claim_folder, hold_alone
+from svtoolkit.system.plain_data import write_json
 from svtoolkit.system.regular_file import is_regular
 
 log = logging.getLogger(__name__)
@@ -45,9 +44,12 @@ MADE_OF = "data.json"
 TIMED = "timed"
 """Folder of the run of which an epoch is timed."""
 
-FREE_KEYS = {"seed", "seeds", "spk2fold", "backends", "resamples", "confidence"}
+FREE_KEYS = {"seed", "seeds", "only", "spk2fold", "backends", "resamples", "confidence"}
 """Keys that may change when a cross-validation is resumed: trainings and scores are added, intervals drawn anew. What
 stands in spk2fold is told by the digest of the data."""
+
+LOCK = ".lock"
+"""File that is held: of the whole while folds are made ready or pooled, of a fold by who works on it."""
 
 
 class StoppedError(Exception):
@@ -74,28 +76,62 @@ def run(config: CrossvalConfig, command_line: str) -> int:
     else:
         fold_of = read_folds(config.spk2fold, counts, folds=config.folds)
     data = FoldedData(folder, kaldi_dir, fold_of)
-    begun = any(out.glob(f"fold*/seed*/{CONFIG}"))
+    out.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as held:
+        with inside_recipe():
+            with hold_alone(out / LOCK, busy=None):
+                config = _make_ready(config, data, out, command_line)
+                for number in config.only or range(1, config.folds + 1):
+                    busy = f"{out}: another process is at work on fold {number}; wait for it, or stop it"
+                    held.enter_context(hold_alone(out / f"fold{number}" / LOCK, busy=busy))
+            try:
+                _do_folds(config, out, command_line)
+            except StoppedError as stop:
+                log.info("stopped: the same command resumes, and what is finished is not done again")
+                return stop.status
+        with hold_alone(out / LOCK, busy=None):
+            return _conclude(config, data, out, command_line)
+
+
+def _make_ready(config: CrossvalConfig, data: FoldedData, out: Path, command_line: str) -> CrossvalConfig:
+    """Write the folds, or refuse what does not go with those that are there; returns the settings of the trainings."""
+    begun = any(out.glob(f"fold*/seed*/{CONFIG}")) or any(is_held(lock) for lock in out.glob(f"fold*/{LOCK}"))
     if begun:
         if config.resume == "never":
             raise UserError(f"{out}: holds a cross-validation already and resume=never; choose another exp_dir")
         check_same_config(out / CONFIG, asdict(config), further=FREE_KEYS)
-    out.mkdir(parents=True, exist_ok=True)
-    busy = f"{out}: another cross-validation is running there; wait for it, stop it, or choose another exp_dir"
-    with hold_alone(out / ".lock", busy=busy), inside_recipe():
-        made_of = {"speakers": len(counts), "utterances": sum(counts.values()), "sha256": data.digest()}
-        claim_folder(out / MADE_OF, made_of, content="a cross-validation of", is_empty=not begun)
-        _check_start(config, out)
-        write_config(config)
-        write_table(out / "spk2fold", {speaker: str(fold) for speaker, fold in fold_of.items()})
-        if not begun:
-            _write_folds(config, data, out)
-        try:
-            done = _all_folds(config, out, command_line)
-        except StoppedError as stop:
-            log.info("stopped: the same command resumes, and what is finished is not done again")
-            return stop.status
-        pooled = _pool(config, data, out, done, command_line)
-    _write_json(out / RESULT, {"command": command_line, "folds": done, "pooled": pooled})
+    spk2utt = data.kaldi_dir.spk2utt
+    made_of = {"speakers": len(spk2utt), "utterances": sum(map(len, spk2utt.values())), "sha256": data.digest()}
+    claim_folder(out / MADE_OF, made_of, content="a cross-validation of", is_empty=not begun)
+    _check_start(config, out)
+    write_config(config)
+    write_table(out / "spk2fold", {speaker: str(fold) for speaker, fold in data.fold_of.items()})
+    if not begun:
+        for number in range(1, config.folds + 1):
+            targets = config.targets_per_speaker
+            data.write(out / f"fold{number}", number, seed=config.fold_seed, targets_per_speaker=targets)
+        (out / EPOCHS).unlink(missing_ok=True)  # perhaps of other settings
+        shutil.rmtree(out / TIMED, ignore_errors=True)
+    if config.minutes is None:
+        return config
+    return _with_epochs(config, _folds(config, out)[0], config.minutes, out, command_line)
+
+
+def _conclude(config: CrossvalConfig, data: FoldedData, out: Path, command_line: str) -> int:
+    """Pool the scores where all folds have them; else say which have not."""
+    folds, systems = _folds(config, out), systems_of(config.backends, key="backends")
+    done = [_known(fold) for fold in folds]
+    if missing := [fold for fold, known in zip(folds, done, strict=True) if not systems.keys() <= known.keys()]:
+        names = ", ".join(f"fold {fold.number}, seed {fold.seed}" for fold in missing)
+        log.info("finished; of the whole are missing: %s; the process that finishes last pools the scores", names)
+        return 0
+    pooled = pool_folds(
+        out, folds, systems, data, name=f"crossval of {config.folds} folds", command_line=command_line,
+        resamples=config.resamples, confidence=config.confidence,
+    )  # fmt: skip
+    for name, result in pooled.items():
+        result["mean_eer"] = float(np.mean([known[name]["eer"] for known in done]))
+    write_json(out / RESULT, {"command": command_line, "folds": done, "pooled": pooled})
     for line in told(done, pooled):
         log.info("%s", line)
     compared = f"{config.backends[0]}.json"
@@ -107,6 +143,8 @@ def _check(config: CrossvalConfig) -> None:
     """Refuse what the words alone contradict, before anything is read or written."""
     if rank_in_environment() is not None:
         raise UserError("torchrun is for `svt train`; start svt crossval without it, with trainer.devices=N")
+    if len(set(config.only) & set(range(1, config.folds + 1))) < len(config.only):
+        raise UserError(f"only is {config.only}, expected folds from 1 to {config.folds}, each once, or [] for all")
     if len(set(config.seeds)) < len(config.seeds):
         raise UserError(f"seeds is {config.seeds}, expected each seed once")
     for name in ("average", "targets_per_speaker"):
@@ -143,61 +181,41 @@ def _check_start(config: CrossvalConfig, out: Path) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Fold:
-    """One training of one fold.
-
-    Attributes:
-        data: folder with its TRAIN and EVAL.
-        exp_dir: of the run.
-    """
-
-    number: int
-    seed: int
-    data: Path
-    exp_dir: Path
-
-    @property
-    def trials(self) -> Path:
-        return self.data / EVAL / TRIALS
-
-
-def _write_folds(config: CrossvalConfig, data: FoldedData, out: Path) -> None:
-    for number in range(1, config.folds + 1):
-        targets = config.targets_per_speaker
-        data.write(out / f"fold{number}", number, seed=config.fold_seed, targets_per_speaker=targets)
-    (out / EPOCHS).unlink(missing_ok=True)  # perhaps of other settings
-    shutil.rmtree(out / TIMED, ignore_errors=True)
-
-
-def _all_folds(config: CrossvalConfig, out: Path, command_line: str) -> list[dict[str, Any]]:
-    """What each training gave, those of one seed together."""
-    folds = [
-        _Fold(number, seed, out / f"fold{number}", out / f"fold{number}" / f"seed{seed}")
+def _folds(config: CrossvalConfig, out: Path) -> list[Fold]:
+    """All trainings, those of one seed together."""
+    numbers = range(1, config.folds + 1)
+    folders = {number: out / f"fold{number}" for number in numbers}
+    return [
+        Fold(number, seed, folders[number], folders[number] / f"seed{seed}")
         for seed in config.seeds
-        for number in range(1, config.folds + 1)
+        for number in numbers
     ]
-    if config.minutes is not None:
-        config = _with_epochs(config, folds[0], config.minutes, out, command_line)
+
+
+def _known(fold: Fold) -> dict[str, Any]:
+    """What a training gave so far."""
+    noted = fold.exp_dir / DONE
+    return json.loads(noted.read_text(encoding="utf-8")) if is_regular(noted) else {}
+
+
+def _do_folds(config: CrossvalConfig, out: Path, command_line: str) -> None:
+    """Train and score what is not done yet of this process' folds."""
     systems = systems_of(config.backends, key="backends")
-    done = []
+    folds = [fold for fold in _folds(config, out) if not config.only or fold.number in config.only]
     for place, fold in enumerate(folds, start=1):
-        noted = fold.exp_dir / DONE
-        if not is_regular(noted):
+        if not (known := _known(fold)):
             log.info("=== fold %d, seed %d: %d of %d trainings", fold.number, fold.seed, place, len(folds))
-            _write_json(noted, _embed(config, fold, command_line))
-        found = json.loads(noted.read_text(encoding="utf-8"))
-        missing = [name for name in systems if name not in found]
+            known = _embed(config, fold, command_line)
+            write_json(fold.exp_dir / DONE, known)
+        missing = [name for name in systems if name not in known]
         for name in missing:
-            found[name] = _score(config, fold, name, systems[name], found["training_speakers"], command_line)
-            _write_json(noted, found)
+            known[name] = _score(config, fold, name, systems[name], known["training_speakers"], command_line)
+            write_json(fold.exp_dir / DONE, known)
         if not missing:
             log.info("fold %d, seed %d: finished before", fold.number, fold.seed)
-        done.append(found)
-    return done
 
 
-def _embed(config: CrossvalConfig, fold: _Fold, command_line: str) -> dict[str, Any]:
+def _embed(config: CrossvalConfig, fold: Fold, command_line: str) -> dict[str, Any]:
     """Train, average, embed, each by the command of that name; returns what is known of the training."""
     model, embeddings = fold.exp_dir / "model", fold.exp_dir / "embeddings"
     _succeed(train.run(_training(config, fold), command_line))
@@ -219,10 +237,10 @@ def _embed(config: CrossvalConfig, fold: _Fold, command_line: str) -> dict[str, 
 
 
 def _score(
-    config: CrossvalConfig, fold: _Fold, name: str, system: System, speakers: int, command_line: str
+    config: CrossvalConfig, fold: Fold, name: str, system: System, speakers: int, command_line: str
 ) -> dict[str, Any]:
     """Train the back end where there is one, score by the command of that name; returns the error rates."""
-    embeddings, scores = fold.exp_dir / "embeddings", fold.exp_dir / "scores" / name
+    embeddings, scores = fold.exp_dir / "embeddings", fold.scores(name)
     train_scp, utt2spk = str(embeddings / f"{TRAIN}.scp"), str(fold.data / TRAIN / "utt2spk")
     normalised = system.normalisation != "none"
     file = None
@@ -244,7 +262,7 @@ def _score(
     return {"eer": figures["eer"], "min_dcf": figures["min_dcf"]}
 
 
-def _training(config: CrossvalConfig, fold: _Fold) -> TrainConfig:
+def _training(config: CrossvalConfig, fold: Fold) -> TrainConfig:
     """The settings of one training: those of all, on the data of the fold, where paths are absolute."""
     shared = {item.name: getattr(config, item.name) for item in fields(TrainConfig)}
     data = replace(config.data, train=str(fold.data / TRAIN), root=None, source=None)
@@ -254,7 +272,7 @@ def _training(config: CrossvalConfig, fold: _Fold) -> TrainConfig:
     return TrainConfig(**shared | own)
 
 
-def _with_epochs(config: CrossvalConfig, fold: _Fold, minutes: float, out: Path, command_line: str) -> CrossvalConfig:
+def _with_epochs(config: CrossvalConfig, fold: Fold, minutes: float, out: Path, command_line: str) -> CrossvalConfig:
     """As many epochs as take so many minutes, by an epoch that is timed once and thrown away.
 
     The learning rate and the margin follow the share of a run that is done, so that a run that is cut off would not be
@@ -262,7 +280,7 @@ def _with_epochs(config: CrossvalConfig, fold: _Fold, minutes: float, out: Path,
     """
     noted = out / EPOCHS
     if not is_regular(noted):
-        pilot = replace(fold, exp_dir=out / TIMED)
+        pilot = fold._replace(exp_dir=out / TIMED)
         settings = _training(config, pilot)
         log.info("=== an epoch of fold %d is timed", fold.number)
         _succeed(train.run(replace(settings, trainer=replace(settings.trainer, epochs=1)), command_line))
@@ -274,46 +292,12 @@ def _with_epochs(config: CrossvalConfig, fold: _Fold, minutes: float, out: Path,
                 f"an epoch of fold {fold.number} takes {seconds / 60:.2g} minutes, more than minutes={minutes:g}; give "
                 "more, or choose a smaller network"
             )
-        _write_json(noted, {"epochs": epochs, "seconds_of_an_epoch": seconds})
+        write_json(noted, {"epochs": epochs, "seconds_of_an_epoch": seconds})
     found = json.loads(noted.read_text(encoding="utf-8"))
     log.info("%d epochs of %.1f s fit into %g minutes", found["epochs"], found["seconds_of_an_epoch"], minutes)
     return replace(config, trainer=replace(config.trainer, epochs=found["epochs"]))
 
 
-def _pool(
-    config: CrossvalConfig, data: FoldedData, out: Path, done: Sequence[Mapping[str, Any]], command_line: str
-) -> dict[str, Any]:
-    """One list and one score file of all folds; of several seeds each is a trial of its own of the same speakers."""
-    several = len(config.seeds) > 1
-    lists = {number: read_trials(out / f"fold{number}" / EVAL / TRIALS) for number in range(1, config.folds + 1)}
-    parts = [(f"seed{one['seed']}/" if several else "", lists[one["fold"]]) for one in done]
-    pooled = write_pooled(out / EVAL, data, parts)
-    results = {}
-    for name, system in systems_of(config.backends, key="backends").items():
-        files = [out / f"fold{one['fold']}" / f"seed{one['seed']}" / "scores" / name for one in done]
-        scores = [align_scores(trials, file) for file, (_, trials) in zip(files, parts, strict=True)]
-        write_scores(out / "scores" / name, pooled, np.concatenate(scores))
-        facts = {"backend_kind": system.backend, "normalisation": system.normalisation, "folds": list(map(str, files))}
-        facts["out"] = str(out / "scores" / name)
-        write_record(out / "scores" / f"{name}.yaml", command_line, facts)
-        result = make_result(
-            str(out / "scores" / name), str(out / EVAL / TRIALS), utt2spk=str(out / EVAL / "utt2spk"),
-            name=f"crossval of {config.folds} folds", command=command_line,
-            resamples=config.resamples, confidence=config.confidence, seed=0,
-        )  # fmt: skip
-        _write_json(out / "scores" / f"{name}.json", result)
-        kept = ("eer", "eer_interval", "min_dcf", "min_dcf_intervals", "trials")
-        mean = float(np.mean([one[name]["eer"] for one in done]))
-        results[name] = {key: result[key] for key in kept} | {"mean_eer": mean}
-    return results
-
-
 def _succeed(status: int) -> None:
     if status:
         raise StoppedError(status)
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    with atomic_write(path) as stream:
-        json.dump(content, stream, indent=2)
-        stream.write("\n")

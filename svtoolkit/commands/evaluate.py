@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,8 @@ from svtoolkit.scoring.evaluation import judge_eer, scored_part
 from svtoolkit.scoring.result import make_result
 from svtoolkit.scoring.score_counts import count_scores
 from svtoolkit.scoring.score_file import align_scores
-from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.output import say_next
+from svtoolkit.system.plain_data import write_json
 from svtoolkit.system.progress import show_progress
 
 log = logging.getLogger(__name__)
@@ -47,9 +46,7 @@ def run(config: EvaluateConfig, command_line: str) -> int:
             allow_missing=config.allow_missing,
             progress=progress.update,
         )
-    with atomic_write(config.out or f"{config.scores}.json") as stream:
-        json.dump(result, stream, indent=2)
-        stream.write("\n")
+    write_json(config.out or f"{config.scores}.json", result)
     if config.fa_rate is not None:
         _warn_of_few_trials(config.fa_rate, result["nontargets"])
     if config.store_threshold is not None:

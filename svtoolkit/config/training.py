@@ -226,6 +226,11 @@ class CrossvalConfig(TrainConfig):
     )
     fold_seed: int = setting(0, "of the folds and of the trials in them: the same for all systems to be compared")
     seeds: list[int] = setting([], "of the trainings: each fold is trained with each; []: with seed alone")
+    only: list[int] = setting(
+        [],
+        "folds of this process, where several share an exp_dir, such as jobs of a cluster; the one that finishes last "
+        "pools the scores; []: all",
+    )
     minutes: float | None = setting(
         None,
         "training time of a fold: trainer.epochs becomes the number that fits, by an epoch that is timed first; null: "

@@ -86,6 +86,17 @@ def hold_lock(path: Path, *, wait: bool = True) -> Iterator[None]:
                 path.unlink()
 
 
+def is_held(path: Path) -> bool:
+    """Whether another process or thread holds the lock of a file; False where the file system has none."""
+    try:
+        with hold_lock(path, wait=False):
+            return False
+    except BlockingIOError:
+        return True
+    except NoLocksError:
+        return False
+
+
 def delete_lock(path: Path) -> None:
     """Delete the file of a lock that this process holds; where open files cannot be deleted, once it is released."""
     try:

@@ -41,12 +41,12 @@ def explain_full_disk(folder: Path, remedy: str = RESUME) -> Iterator[None]:
 
 
 @contextmanager
-def hold_alone(lock: Path, *, busy: str) -> Iterator[bool]:
+def hold_alone(lock: Path, *, busy: str | None) -> Iterator[bool]:
     """Keep other runs out of a folder; yields whether there certainly is none.
 
     Args:
         lock: a file for ``hold_lock``; where there are no locks, a warning names it.
-        busy: the sentence for the user where another run holds it.
+        busy: the sentence for the user where another run holds it; None: it is waited for.
 
     Raises:
         UserError: that sentence.
@@ -54,7 +54,7 @@ def hold_alone(lock: Path, *, busy: str) -> Iterator[bool]:
     alone = True
     with ExitStack() as stack:
         try:
-            stack.enter_context(hold_lock(lock, wait=False))
+            stack.enter_context(hold_lock(lock, wait=busy is None))
         except BlockingIOError as error:
             raise UserError(busy) from error
         except NoLocksError as error:

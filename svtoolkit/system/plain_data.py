@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.regular_file import check_regular
 
 DEEPEST = 32
@@ -99,6 +100,13 @@ def write_yaml(content: Any, stream: IO[str], **options: Any) -> None:
             return True
 
     yaml.dump(content, stream, Dumper=Dumper, sort_keys=False, **options)
+
+
+def write_json(path: str | os.PathLike[str], content: Any) -> None:
+    """Write a file of JSON to be read by people, too, whole or not at all."""
+    with atomic_write(path) as stream:
+        json.dump(content, stream, indent=2)
+        stream.write("\n")
 
 
 def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -242,6 +242,8 @@ def test_minutes_choose_the_epochs_by_one_that_is_timed(speech, tmp_path, monkey
         (["choose=first"], "choose is 'first', expected last, best or ema"),
         (["choose=ema"], "choose=ema needs a moving average, and trainer.ema is null; set trainer.ema=0.999"),
         (["choose=best"], "choose=best needs validation, and validation.speakers is 0"),
+        (["only=[3]"], "only is [3], expected folds from 1 to 2, each once, or [] for all"),
+        (["only=[1,1]"], "only is [1, 1], expected folds from 1 to 2, each once"),
         (["top_n=1"], "top_n is 1, expected 2 or more"),
         (["minutes=0"], "minutes is 0, expected more than 0, or null"),
         (["confidence=1"], "confidence is 1.0; expected a share between 0 and 1"),
@@ -253,3 +255,28 @@ def test_refuses_before_anything_is_written(speech, tmp_path, capsys, words, mes
     found = said(capsys, "crossval", *WORDS, *words, f"data.train={speech}", f"exp_dir={tmp_path}/cv")
     assert found.startswith(f"error: {message}")
     assert not (tmp_path / "cv").exists()
+
+
+def test_processes_share_the_folds_and_the_last_pools(finished, speech, tmp_path, monkeypatch, capsys):
+    """What one process gives for all folds, two give that have one each."""
+    out = tmp_path / "cv"
+    words = ["crossval", *WORDS, f"data.train={speech}", f"exp_dir={out}"]
+    train = crossval.train.run
+
+    def meanwhile(config, line):
+        """Another process, at this point: fold 1 is held, and its settings stand."""
+        monkeypatch.setattr(crossval.train, "run", train)
+        assert f"{out}: another process is at work on fold 1; wait for it, or stop it" in said(capsys, *words)
+        assert "optim.lr was 0.02 and is 0.5" in said(capsys, *words, "only=[2]", "optim.lr=0.5")
+        assert main([*words, "only=[2]"]) == 0
+        return train(config, line)
+
+    monkeypatch.setattr(crossval.train, "run", meanwhile)
+    before = (finished / "crossval.json").read_bytes()
+    assert main([*words, "only=[1]"]) == 0
+    assert "finished; of the whole are missing: fold 1, seed 3; the process that finishes last pools" in (
+        capsys.readouterr().out
+    )
+    pooled, whole = result(out)["pooled"], json.loads(before)["pooled"]
+    assert pooled == whole
+    assert (out / "scores" / "cosine").read_bytes() == (finished / "scores" / "cosine").read_bytes()
