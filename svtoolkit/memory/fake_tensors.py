@@ -62,19 +62,17 @@ class QuickFakeTensorMode(FakeTensorMode):
 
     def _result(self, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """By torch; of a BatchNorm in training, of which torch would go through every operation, from its forms."""
-        one = super().__torch_dispatch__
         if func is NORM and args[5] and not kwargs:
-            rows = (args[0].shape[1],)
-            sums = [one(NEW_EMPTY, types, (args[0], rows), {}) for _ in range(2)]
-            return one(EMPTY_LIKE, types, (args[0],), {}), *sums
+            like = args[0]
+            row = _Fresh(torch.Size((like.shape[1],)), (1,), like.dtype, _attributes(like))
+            return _like(like).made(args, self), row.made(args, self), row.made(args, self)
         if func is NORM_BACKWARD and args[7] and all(args[9]) and args[2] is not None and not kwargs:
-            return tuple(one(EMPTY_LIKE, types, (like,), {}) for like in (args[1], args[2], args[2]))
-        return one(func, types, args, kwargs)
+            return tuple(_like(each).made(args, self) for each in (args[1], args[2], args[2]))
+        return super().__torch_dispatch__(func, types, args, kwargs)
 
 
 DEVICE = torch.ops.prim.device.default
 NORM, NORM_BACKWARD = torch.ops.aten.native_batch_norm.default, torch.ops.aten.native_batch_norm_backward.default
-EMPTY_LIKE, NEW_EMPTY = torch.ops.aten.empty_like.default, torch.ops.aten.new_empty.default
 
 
 def _key(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
@@ -138,6 +136,16 @@ class _Fresh(NamedTuple):
         return _fake(inner, self.attributes, mode)
 
 
+def _attributes(tensor: FakeTensor) -> dict[str, Any]:
+    return {name: value for name, value in tensor.__dict__.items() if name != "fake_mode"}
+
+
+def _like(tensor: FakeTensor) -> _Fresh:
+    """As ``torch.empty_like``."""
+    inner = torch.empty_like(torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta"))
+    return _Fresh(tensor.shape, inner.stride(), tensor.dtype, _attributes(tensor))
+
+
 def _fake(inner: Tensor, attributes: dict[str, Any], mode: FakeTensorMode) -> Tensor:
     made = Tensor._make_subclass(FakeTensor, inner, False, dispatch_device=True, device_for_backend_keys=CPU)
     torch._C._set_throw_on_mutable_data_ptr(made)
@@ -199,7 +207,7 @@ def _results(result: Any, args: Any) -> _Results | None:
             continue
         if each.fake_device != CPU or each.constant is not None or each.layout is not torch.strided:
             return None
-        attributes = {name: value for name, value in each.__dict__.items() if name != "fake_mode"}
+        attributes = _attributes(each)
         source = given.get(id(each.untyped_storage()))
         if source is not None:
             if source < 0 or each.dtype is not args[source].dtype:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from svtoolkit.config import (
     SGDConfig,
 )
 from svtoolkit.errors import UserError
+from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
 from svtoolkit.memory.registry import STRATEGIES
 from svtoolkit.planning.profiler import Profiler, profiler_of
 from svtoolkit.planning.step_profile import StepProfile
@@ -42,6 +44,9 @@ VARIANTS: dict[str, list[MemoryStrategyConfig]] = {
 
 FEW = 2
 """Profiles that are not worth a process each."""
+
+PLANNED_WORK, HALF_WORK = 3.0, 1.2
+"""Time of the profile of a plan, and of one in 16 bits, relative to others."""
 
 
 @dataclass
@@ -106,8 +111,11 @@ def profile_or_recall(
              for number, part in enumerate(_divided(missing))]  # fmt: skip
     if parts := [part for part in parts if part.steps or part.optims]:
         killed = "a process that predicts the memory of a step was killed, probably because memory ran out"
-        *others, here = parts  # this process does the last itself, having begun sooner: 16 bits take longer
-        with worker_processes(max(1, len(others)), killed=killed) as workers:
+        *others, here = parts  # this process does the last itself
+        forked = sys.platform == "linux" and not torch.cuda.is_available()  # it has threads that no fork keeps
+        if forked and others:
+            QuickFakeTensorMode()  # imports the half of torch, here for all
+        with worker_processes(max(1, len(others)), killed=killed, forked=forked) as workers:
             there = {workers.submit(_profile, part): part for part in others}
             for part, found in chain(
                 [(here, _profile(here))], ((there[each], each.result()) for each in as_completed(there))
@@ -133,12 +141,15 @@ class _Part:
     optims: Sequence[OptimConfig]
 
 
-def _divided(missing: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Into as many parts as there are cores, of like length; one where there are few."""
+def _divided(missing: Mapping[str, tuple[MemoryStrategyConfig, str]]) -> Iterator[dict[str, Any]]:
+    """Into as many parts as there are cores, of like work; one where there are few."""
     parts = count_cores() if len(missing) > FEW else 1
-    names, size = list(missing), -(-len(missing) // parts)
-    for number in range(parts):  # a precision each, where there are two: the longest profiles are then apart
-        yield {name: missing[name] for name in names[number * size : (number + 1) * size]}
+    work = {name: (PLANNED_WORK if isinstance(memory, PlannedConfig) else 1.0) * (1.0 if bits == "fp32" else HALF_WORK)
+            for name, (memory, bits) in missing.items()}  # fmt: skip
+    ends = dict(zip(work, accumulate(work.values()), strict=True))
+    for number in range(parts):  # a precision each, where there are two: what is measured for plans is shared
+        low, high = (share * sum(work.values()) / parts for share in (number, number + 1))
+        yield {name: missing[name] for name in missing if low < ends[name] - work[name] / 2 <= high}
 
 
 def _profile(part: _Part) -> dict[str, Any]:

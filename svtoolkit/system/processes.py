@@ -25,7 +25,7 @@ def count_cores() -> int:
 
 
 @contextmanager
-def worker_processes(jobs: int, *, killed: str) -> Iterator[Executor]:
+def worker_processes(jobs: int, *, killed: str, forked: bool = False) -> Iterator[Executor]:
     """Processes that take over calls; on leaving the block no call is started any more, running ones are waited for.
 
     A script must use this under ``if __name__ == "__main__"``.
@@ -33,12 +33,14 @@ def worker_processes(jobs: int, *, killed: str) -> Iterator[Executor]:
     Args:
         jobs: processes, each started when there is work for it.
         killed: the sentence for the user where the system kills one, mostly because memory ran out.
+        forked: they have from the start what this process has imported; for work that needs none of the threads that a
+            forked child lacks, those of torch among them.
 
     Raises:
         UserError: that sentence.
     """
-    # spawn: a forked child would inherit the threads of torch and of the caller.
-    executor = _Workers(jobs, multiprocessing.get_context("spawn"), initializer=_start_worker)
+    context = multiprocessing.get_context("fork" if forked else "spawn")
+    executor = _Workers(jobs, context, initializer=_start_worker)
     try:
         yield executor
     except BrokenProcessPool as error:

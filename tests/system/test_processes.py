@@ -96,3 +96,20 @@ def test_they_end_with_the_process_they_work_for(number):
     process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE)
     process.communicate(timeout=60)  # the pipe ends when the last worker has ended
     assert process.returncode == -number
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others start afresh")
+def test_forked_ones_have_what_is_there_and_obey_alike(monkeypatch):
+    monkeypatch.setitem(sys.modules, "made_here", sys)
+    with worker_processes(1, killed="", forked=True) as workers:
+        assert workers.submit(_has, "made_here").result()
+        assert workers.submit(signal.getsignal, signal.SIGINT).result() is signal.SIG_IGN
+    with worker_processes(1, killed="") as workers:
+        assert not workers.submit(_has, "made_here").result()
+    with pytest.raises(UserError, match="^killed$"), worker_processes(1, killed="killed", forked=True) as workers:
+        workers.submit(signal.raise_signal, signal.SIGKILL).result()
+    assert multiprocessing.active_children() == []
+
+
+def _has(name: str) -> bool:
+    return name in sys.modules
