@@ -25,6 +25,7 @@ from svtoolkit.scoring.embedding_file import write_embeddings
 from svtoolkit.scoring.embedding_parts import Extractor, digest_of, resumable_parts
 from svtoolkit.system.checksum import hash_file
 from svtoolkit.system.output import say_next
+from svtoolkit.system.processes import count_cores
 from svtoolkit.system.progress import show_progress
 
 log = logging.getLogger(__name__)
@@ -90,15 +91,18 @@ def _of_exported(config: EmbedConfig, source: str) -> Prepared:
     _refuse_unusual(config, "is an exported file, which says its features and precision, and runs on the CPU")
     if source == "features":
         raise UserError(f"{config.data}: holds features, and an exported file embeds audio; give a directory of audio")
+    utterances = KaldiDir.read(config.data, config.root, source).utterances()
+    threads = config.threads or count_cores()
+    streams = min(threads, max(1, len(utterances)))
     model = RuntimeModel.load(
         config.model,
         runtime=config.runtime or "onnx",
-        threads=config.threads,
+        threads=threads,
+        streams=streams,
         channel=config.channel,
         resample=config.resample,
     )
-    utterances = KaldiDir.read(config.data, config.root, source).utterances()
-    extractor = _of_crops(config, RuntimeExtractor(model, config.num_workers))
+    extractor = _of_crops(config, RuntimeExtractor(model, config.num_workers, streams, config.batch_seconds))
     made_of = _made_of(
         config, hash_file(Path(config.model)), model.exported.model, model.exported.features, utterances, None,
         model.runtime,

@@ -45,8 +45,8 @@ class EmbedConfig:
     precision: str = setting("fp32", "fp32, bf16 or fp16 (autocast)")
     threads: int | None = setting(
         None,
-        "CPU threads: so many batches go through the network beside each other, or, of an exported file, threads of "
-        "its arithmetic; null: torch's choice",
+        "CPU threads: so many batches, or utterances of an exported file, go through the network beside each other; "
+        "null: torch's choice, or one for each core",
     )
     memory_gib: float | None = setting(
         None,

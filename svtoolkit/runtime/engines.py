@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import threading
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -35,14 +36,15 @@ class OnnxRuntime:
     Args:
         content: of the file.
         threads: of the CPU.
+        streams: runs that may be beside each other, which share the threads.
 
     Raises:
         ValueError: damage, or operators that onnxruntime does not have.
         UserError: onnxruntime is missing.
     """
 
-    def __init__(self, content: bytes, threads: int) -> None:
-        self._session = open_session(content, device="cpu", threads=threads)
+    def __init__(self, content: bytes, threads: int, streams: int = 1) -> None:
+        self._session = open_session(content, device="cpu", threads=max(1, threads // streams))
 
     def run(self, name: str, values: np.ndarray) -> np.ndarray:
         try:
@@ -54,7 +56,7 @@ class OnnxRuntime:
 class OpenVino:
     """By OpenVINO, on the CPU and in float32 where the graph says nothing else; arguments and errors as above."""
 
-    def __init__(self, content: bytes, threads: int) -> None:
+    def __init__(self, content: bytes, threads: int, streams: int = 1) -> None:
         check_graph(content)
         try:
             import openvino
@@ -65,23 +67,27 @@ class OpenVino:
         core = openvino.Core()
         settings = {
             "INFERENCE_NUM_THREADS": threads,
+            "NUM_STREAMS": streams,
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_PRECISION_HINT": "f32",  # otherwise it computes in bfloat16 where the processor has it
         }
         try:
-            self._request = core.compile_model(core.read_model(content), "CPU", settings).create_infer_request()
+            self._model = core.compile_model(core.read_model(content), "CPU", settings)
         except Exception as error:  # its own kinds have no base but this
             raise ValueError(f"OpenVINO {openvino.__version__} cannot load it ({reason_of(error)})") from error
+        self._of_thread = threading.local()
 
     def run(self, name: str, values: np.ndarray) -> np.ndarray:
         try:
-            found = self._request.infer({name: values})
+            if not hasattr(self._of_thread, "request"):
+                self._of_thread.request = self._model.create_infer_request()
+            found = self._of_thread.request.infer({name: values})
         except Exception as error:  # as above
             raise ValueError(reason_of(error)) from error
         return np.array(next(iter(found.values())), dtype=np.float32)
 
 
-ENGINES: dict[str, tuple[str, Callable[[bytes, int], Engine]]] = {
+ENGINES: dict[str, tuple[str, Callable[[bytes, int, int], Engine]]] = {
     "onnx": ("onnxruntime", OnnxRuntime),
     "openvino": ("openvino", OpenVino),
 }
@@ -93,7 +99,7 @@ def installed() -> list[str]:
     return [name for name, (package, _) in ENGINES.items() if importlib.util.find_spec(package) is not None]
 
 
-def open_engine(name: str, content: bytes, threads: int) -> Engine:
+def open_engine(name: str, content: bytes, threads: int, streams: int = 1) -> Engine:
     """Load a graph.
 
     Raises:
@@ -101,10 +107,12 @@ def open_engine(name: str, content: bytes, threads: int) -> Engine:
     """
     if name not in ENGINES:
         raise UserError(f"runtime is {name!r:.80}, expected {', '.join(ENGINES)} or {AUTO}")
-    return ENGINES[name][1](content, threads)
+    return ENGINES[name][1](content, threads, streams)
 
 
-def fastest(content: bytes, threads: int, name: str, example: np.ndarray) -> tuple[str, dict[str, float]]:
+def fastest(
+    content: bytes, threads: int, name: str, example: np.ndarray, streams: int = 1
+) -> tuple[str, dict[str, float]]:
     """Time the runtimes that are installed on an example, ``TRIAL_SECONDS`` each at most.
 
     Returns:
@@ -117,7 +125,7 @@ def fastest(content: bytes, threads: int, name: str, example: np.ndarray) -> tup
     reasons: list[str] = []
     for candidate in installed():
         try:
-            engine = open_engine(candidate, content, threads)
+            engine = open_engine(candidate, content, threads, streams)
             seconds[candidate] = _seconds_of(lambda engine=engine: engine.run(name, example))  # type: ignore[misc]
         except ValueError as error:
             reasons.append(f"{candidate}: {error}")

@@ -62,6 +62,7 @@ class RuntimeModel:
         *,
         runtime: str = "onnx",
         threads: int | None = None,
+        streams: int = 1,
         channel: int | None = None,
         resample: bool = False,
     ) -> RuntimeModel:
@@ -70,6 +71,8 @@ class RuntimeModel:
         Args:
             runtime: onnx, openvino, or auto: the faster of those that are installed, which are timed.
             threads: of the CPU; None: one for each core.
+            streams: recordings that are embedded beside each other, by as many threads of the caller; they share
+                ``threads``.
             channel: channel of multi-channel audio, counted from 0; None: such audio is refused.
             resample: convert audio of another rate instead of refusing it.
 
@@ -83,6 +86,7 @@ class RuntimeModel:
             named=str(path),
             runtime=runtime,
             threads=threads,
+            streams=streams,
             channel=channel,
             resample=resample,
         )
@@ -95,6 +99,7 @@ class RuntimeModel:
         named: str = "the exported file",
         runtime: str = "onnx",
         threads: int | None = None,
+        streams: int = 1,
         channel: int | None = None,
         resample: bool = False,
     ) -> RuntimeModel:
@@ -102,11 +107,11 @@ class RuntimeModel:
         threads = threads or count_cores()
         try:
             first = "onnx" if runtime == AUTO else runtime
-            engine = open_engine(first, content, threads)
+            engine = open_engine(first, content, threads, streams)
             exported = parse_exported(metadata_of(content))
             model = cls(exported, exported.digest(content), first, engine, channel=channel, resample=resample)
             if runtime == AUTO:
-                model._choose(content, threads)
+                model._choose(content, threads, streams)
         except ValueError as error:
             raise UserError(f"{named}: {error}; export the model again, or choose another runtime") from error
         except UserError as error:
@@ -183,14 +188,15 @@ class RuntimeModel:
     def _input(self, samples: np.ndarray) -> np.ndarray:
         return (samples if self._filter_bank is None else self._filter_bank(samples))[np.newaxis]
 
-    def _choose(self, content: bytes, threads: int) -> None:
+    def _choose(self, content: bytes, threads: int, streams: int) -> None:
         """The fastest runtime on noise, from now on."""
         noise = np.random.default_rng(0).standard_normal(round(EXAMPLE_SECONDS * self.sample_rate)) * 0.1
         example = self._input(noise.astype(np.float32))
-        self.runtime, seconds = fastest(content, threads, self.exported.input, example)
+        self.runtime, seconds = fastest(content, threads, self.exported.input, example, streams)
         measured = ", ".join(f"{name} {1000 * value:.1f} ms" for name, value in seconds.items())
         log.info(
-            "%s is the fastest: %g s of noise take %s with %d threads", self.runtime, EXAMPLE_SECONDS, measured, threads
-        )
+            "%s is the fastest: %g s of noise take %s with %d threads",
+            self.runtime, EXAMPLE_SECONDS, measured, max(1, threads // streams),
+        )  # fmt: skip
         if self.runtime != "onnx":
-            self._engine = open_engine(self.runtime, content, threads)
+            self._engine = open_engine(self.runtime, content, threads, streams)

@@ -143,7 +143,7 @@ def test_auto_takes_the_fastest(exported, monkeypatch):
     monkeypatch.setattr(engines, "installed", lambda: list(seconds))
     monkeypatch.setattr(engines, "_seconds_of", lambda run: seconds[type(run()).__name__])
 
-    def opened(name, content, threads):
+    def opened(name, content, threads, streams):
         class Standing:
             def run(self, _name, _values):
                 return type(name, (), {})()

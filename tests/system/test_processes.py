@@ -106,7 +106,7 @@ def test_forked_ones_have_what_is_there_and_obey_alike(monkeypatch):
         assert workers.submit(signal.getsignal, signal.SIGINT).result() is signal.SIG_IGN
     with worker_processes(1, killed="") as workers:
         assert not workers.submit(_has, "made_here").result()
-    with pytest.raises(UserError, match="^killed$"), worker_processes(1, killed="killed", forked=True) as workers:
+    with pytest.raises(UserError, match=r"^killed$"), worker_processes(1, killed="killed", forked=True) as workers:
         workers.submit(signal.raise_signal, signal.SIGKILL).result()
     assert multiprocessing.active_children() == []
 
