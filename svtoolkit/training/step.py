@@ -114,24 +114,27 @@ class OptimizerStep:
         with autocast(self.device, self.precision):
             embeddings = self.replicas.network(features)
         output = self.replicas.head(embeddings, batch.labels)  # in float32
-        losses = output.losses
+        losses, distances, compared = output.losses, None, None
         if self.teacher is not None and targets is not None:
             distances = self.teacher.distances(embeddings, targets)
             losses = losses + self.teacher.weight * distances
-            meter.distance += float(distances.detach().sum())
         if self.pairwise is not None and self.replicas.pairwise is not None:
             compared = self.replicas.pairwise(embeddings, batch.labels)  # in float32, the crops of this micro-batch
             losses = losses + self.pairwise.weight * compared.losses
-            meter.pairwise += float(compared.losses.detach().sum()) / self.pairwise.crops
-            meter.tuples += int(compared.counted.sum())
-            meter.tuples_correct += int(compared.correct.sum())
         # Replicas average their gradients; the mean loss over all crops needs their sum.
         loss = losses.sum() * self.world.size / self.batch_size
         self.scaler.scale(loss).backward()
+        # Numbers are read when all is on its way: a GPU is waited for once.
         meter.loss += float(output.losses.detach().sum())
         meter.correct += int(output.correct.sum())
         meter.correct_no_margin += int(output.correct_no_margin.sum())
         meter.crops += len(batch.labels)
+        if distances is not None:
+            meter.distance += float(distances.detach().sum())
+        if self.pairwise is not None and compared is not None:
+            meter.pairwise += float(compared.losses.detach().sum()) / self.pairwise.crops
+            meter.tuples += int(compared.counted.sum())
+            meter.tuples_correct += int(compared.correct.sum())
         return losses.detach()
 
     def _update(self) -> bool:
