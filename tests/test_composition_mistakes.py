@@ -106,10 +106,13 @@ EXPERIMENTS = ", ".join(Catalogue("train").options["experiment"])
     [
         ("features=fbank81", "features has no option 'fbank81'; did you mean 'fbank80'? (all: "),
         ("trainer=defautl", "trainer has no option 'defautl'; did you mean 'default'? (all: default)"),
-        ("optim=sdg", "optim has no option 'sdg'; did you mean 'sgd'? (all: adamw, adamw_8bit, muon, sgd, sgd_8bit)"),
+        (
+            "optim=sdg",
+            "optim has no option 'sdg'; did you mean 'sgd'? (all: adamw, adamw_8bit, muon, muon_8bit, sgd, sgd_8bit)",
+        ),
         (
             "optim=lion",
-            "optim has no option 'lion'; expected one of adamw, adamw_8bit, muon, sgd, sgd_8bit, or nothing",
+            "optim has no option 'lion'; expected one of adamw, adamw_8bit, muon, muon_8bit, sgd, sgd_8bit, or nothing",
         ),
         ("experiment=min", f"experiment has no option 'min'; did you mean 'mini'? (all: {EXPERIMENTS})"),
         ("experiment=null", f"experiment has no option 'null'; expected one of {EXPERIMENTS}, or nothing"),
@@ -146,15 +149,15 @@ def test_an_empty_value(value):
     assert refusal(f"trainer.device={value}") == (
         "trainer.device= has no value, expected text; if it came from a shell variable, that is empty"
     )
-    options = "adamw, adamw_8bit, muon, sgd, sgd_8bit"
+    options = "adamw, adamw_8bit, muon, muon_8bit, sgd, sgd_8bit"
     assert refusal(f"optim={value}").startswith(f"optim= has no value, expected one of {options}; if")
     assert refusal(f"seed={value}").startswith("seed= has no value, expected a whole number; if")
 
 
 def test_a_key_of_another_optimizer_names_the_one_it_belongs_to():
     assert refusal("optim=adamw", "optim.momentum=0.9") == (
-        "optim=adamw has no key 'optim.momentum', which belongs to optim=sgd, optim=muon, optim=sgd_8bit; "
-        "its keys: name, lr, weight_decay, beta1, beta2, eps"
+        "optim=adamw has no key 'optim.momentum', which belongs to optim=sgd, optim=muon, optim=sgd_8bit, "
+        "optim=muon_8bit; its keys: name, lr, weight_decay, beta1, beta2, eps"
     )
     assert refusal("optim.beta1=0.9").startswith("optim=sgd has no key 'optim.beta1', which belongs to optim=adamw, ")
     assert refusal("experiment=mini", "optim.eps=0.9").startswith("optim=sgd has no key 'optim.eps'")

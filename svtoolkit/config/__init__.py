@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from svtoolkit.config.optimizers import (
         AdamW8bitConfig,
         AdamWConfig,
+        Muon8bitConfig,
         MuonConfig,
         OptimConfig,
         SGD8bitConfig,
@@ -134,7 +135,7 @@ __getattr__ = lazy_imports(
             "ReversedResNetConfig RevNetConfig SpeakerNetConfig SpeechBrainConfig TitaNetConfig "
             "TransformersXVectorConfig"
         ),
-        "optimizers": "AdamW8bitConfig AdamWConfig MuonConfig OptimConfig SGD8bitConfig SGDConfig",
+        "optimizers": "AdamW8bitConfig AdamWConfig Muon8bitConfig MuonConfig OptimConfig SGD8bitConfig SGDConfig",
         "scoring": (
             "CalibrateConfig CompareConfig EmbedConfig EnrolConfig EnrolledConfig EvaluateConfig ForgetConfig "
             "IdentifyConfig ReportConfig ScoreConfig SearchConfig VerifyConfig"

@@ -83,3 +83,12 @@ class AdamW8bitConfig(AdamWConfig):
     block_size: int = setting(2048, BLOCK_SIZE)
     min_8bit_size: int = setting(4096, MIN_8BIT_SIZE)
     backend: str = setting("auto", BACKEND)
+
+
+@dataclass
+class Muon8bitConfig(MuonConfig):
+    """Muon with a state of one byte a value instead of four: it is quantised in blocks."""
+
+    name: str = setting("muon_8bit", "optimizer; choose with optim=...")
+    block_size: int = setting(2048, "values of the state that share a scale")
+    min_8bit_size: int = setting(4096, MIN_8BIT_SIZE)

@@ -12,7 +12,7 @@ from svtoolkit.distributed.sharded_head import ShardedHead
 from svtoolkit.distributed.world import World
 from svtoolkit.errors import UserError
 from svtoolkit.losses import ClassificationHead
-from svtoolkit.optim import AdamW8bit, Muon, SGD8bit
+from svtoolkit.optim import AdamW8bit, Muon, Muon8bit, SGD8bit
 
 
 def shard_head(head: ClassificationHead, optim: OptimConfig, world: World) -> ShardedHead:
@@ -55,9 +55,9 @@ def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
     Raises:
         UserError: the optimizer is none of those here, such as the 8-bit ones of bitsandbytes.
     """
-    if type(optimizer) not in (torch.optim.SGD, torch.optim.AdamW, Muon, SGD8bit, AdamW8bit):
+    if type(optimizer) not in (torch.optim.SGD, torch.optim.AdamW, Muon, SGD8bit, AdamW8bit, Muon8bit):
         found = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
         raise UserError(
-            f"loss.shard=true does not work with the state of {found}; choose optim=sgd, adamw, muon, sgd_8bit or "
-            "adamw_8bit, the 8-bit ones with optim.backend=torch instead of bitsandbytes"
+            f"loss.shard=true does not work with the state of {found}; choose optim=sgd, adamw, muon, sgd_8bit, "
+            "adamw_8bit or muon_8bit, the 8-bit ones with optim.backend=torch instead of bitsandbytes"
         )

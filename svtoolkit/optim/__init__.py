@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from svtoolkit.optim.by_import_path import settings_of
     from svtoolkit.optim.eight_bit import AdamW8bit, SGD8bit
     from svtoolkit.optim.muon import Muon
+    from svtoolkit.optim.muon_8bit import Muon8bit
     from svtoolkit.optim.registry import OPTIMIZERS
     from svtoolkit.optim.schedules import LearningRateSchedule
     from svtoolkit.optim.weight_average import WeightAverage
@@ -25,6 +26,7 @@ __getattr__ = lazy_imports(
         "by_import_path": "settings_of",
         "eight_bit": "AdamW8bit SGD8bit",
         "muon": "Muon",
+        "muon_8bit": "Muon8bit",
         "registry": "OPTIMIZERS",
         "schedules": "LearningRateSchedule",
         "weight_average": "WeightAverage",

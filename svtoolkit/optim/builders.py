@@ -12,7 +12,7 @@ from torch import nn
 from svtoolkit.config import OptimConfig
 from svtoolkit.errors import UserError
 from svtoolkit.optim.by_import_path import find_class, settings_of, to_arguments
-from svtoolkit.optim.muon import Muon
+from svtoolkit.optim.muon import MuonGroups
 from svtoolkit.optim.registry import OPTIMIZERS
 from svtoolkit.registry import check_settings, defaults
 
@@ -66,7 +66,7 @@ def exempt_from_decay(optimizer: torch.optim.Optimizer, parameters: Iterable[nn.
 
 def leave_to_adamw(optimizer: torch.optim.Optimizer, parameters: Iterable[nn.Parameter]) -> None:
     """Tell Muon which matrices are not of a hidden layer; other optimizers treat all parameters alike."""
-    if isinstance(optimizer, Muon):
+    if isinstance(optimizer, MuonGroups):
         optimizer.leave_to_adamw(parameters)
 
 

@@ -77,13 +77,17 @@ class EightBitOptimizer(torch.optim.Optimizer):
                 loss = closure()
         _refuse_gradients(self.param_groups)
         for group in self.param_groups:
-            for parameters, block_size, steps in self._batches(group):
-                lengths = tuple(parameter.numel() for parameter in parameters)
-                for chunk in plan_chunks(lengths, block_size or 1):
-                    self._update_chunk(group, parameters, chunk, block_size, steps)
+            self.step_of_group(group)
         return loss
 
-    def _batches(self, group: Mapping[str, Any]) -> Iterator[tuple[list[Tensor], int | None, int]]:
+    def step_of_group(self, group: Mapping[str, Any]) -> None:
+        """Update its parameters, many at a time."""
+        for parameters, block_size, steps in self.batches(group):
+            lengths = tuple(parameter.numel() for parameter in parameters)
+            for chunk in plan_chunks(lengths, block_size or 1):
+                self._update_chunk(group, parameters, chunk, block_size, steps)
+
+    def batches(self, group: Mapping[str, Any]) -> Iterator[tuple[list[Tensor], int | None, int]]:
         """Parameters that are updated together: they, their block size (None: float32), number of this update."""
         moments = self.moments(group)
         batches: defaultdict[tuple[Any, ...], list[Tensor]] = defaultdict(list)

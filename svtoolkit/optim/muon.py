@@ -18,7 +18,56 @@ SCALES: dict[str, Callable[[int, int], float]] = {
 """Factor of the learning rate of a matrix: that of Jordan et al., and that of Liu et al. 2025 (arXiv 2502.16982)."""
 
 
-class Muon(torch.optim.Optimizer):
+class MuonGroups(torch.optim.Optimizer):
+    """A group of matrices and one of all other parameters, in this order."""
+
+    _order: list[nn.Parameter]
+
+    def leave_to_adamw(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Let AdamW have these as well, before the first step."""
+        matrices, others = self.param_groups
+        matrices["params"], others["params"] = _divide(self._order, {id(parameter) for parameter in parameters})
+
+
+def muon_groups(
+    params: Sequence[nn.Parameter], *, lr: float, weight_decay: float, momentum: float, nesterov: bool, ns_steps: int,
+    adjust_lr_fn: str, adamw_lr: float, beta1: float, beta2: float, eps: float,
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:  # fmt: skip
+    """The two groups with the settings of each, and those of both; arguments and errors of ``Muon``."""
+    if not lr > 0 or not adamw_lr > 0:
+        raise ValueError(f"found lr={lr} adamw_lr={adamw_lr}, expected learning rates above 0")
+    if not weight_decay >= 0 or not 0 <= momentum < 1:
+        raise ValueError(f"found weight_decay={weight_decay} momentum={momentum}, expected 0 or more and 0 to 1")
+    if not 1 <= ns_steps < 100:
+        raise ValueError(f"found ns_steps={ns_steps}, expected 1 to 99")
+    if adjust_lr_fn not in SCALES:
+        raise ValueError(f"found adjust_lr_fn={adjust_lr_fn!r}, expected one of {', '.join(SCALES)}")
+    torch.optim.AdamW(params, betas=(beta1, beta2), eps=eps)  # raises for what makes none
+    of_matrices = {"momentum": momentum, "nesterov": nesterov, "ns_steps": ns_steps, "adjust_lr_fn": adjust_lr_fn}
+    of_others = {"lr_ratio": adamw_lr / lr, "betas": (beta1, beta2), "eps": eps, "foreach": None}
+    matrices, others = _divide(params, ())
+    groups = [
+        {"params": matrices, "is_matrices": True, **of_matrices},
+        {"params": others, "is_matrices": False, **of_others},
+    ]
+    return groups, {"lr": lr, "weight_decay": weight_decay}
+
+
+def move_matrix(parameter: Tensor, direction: Tensor, group: Mapping[str, Any]) -> None:
+    """A step of a matrix along its momentum, made orthogonal; decoupled weight decay.
+
+    Args:
+        direction: of the shape of the parameter.
+        group: settings.
+    """
+    matrix = direction.flatten(1).to(precision_on(parameter.device))
+    update = orthogonalise(matrix, group["ns_steps"]).view(direction.shape)
+    scale = SCALES[group["adjust_lr_fn"]](*matrix.shape)
+    parameter.mul_(1 - group["lr"] * group["weight_decay"])
+    parameter.add_(update, alpha=-group["lr"] * scale)
+
+
+class Muon(MuonGroups):
     """Muon for the matrices of hidden layers, AdamW beside it (Jordan et al. 2024, "Muon: an optimizer for hidden
     layers in neural networks", kellerjordan.github.io/posts/muon).
 
@@ -40,36 +89,10 @@ class Muon(torch.optim.Optimizer):
         ValueError: a number out of range.
     """
 
-    def __init__(
-        self, params: Iterable[nn.Parameter], *, lr: float, weight_decay: float, momentum: float, nesterov: bool,
-        ns_steps: int, adjust_lr_fn: str, adamw_lr: float, beta1: float, beta2: float, eps: float,
-    ) -> None:  # fmt: skip
-        if not lr > 0 or not adamw_lr > 0:
-            raise ValueError(f"found lr={lr} adamw_lr={adamw_lr}, expected learning rates above 0")
-        if not weight_decay >= 0 or not 0 <= momentum < 1:
-            raise ValueError(f"found weight_decay={weight_decay} momentum={momentum}, expected 0 or more and 0 to 1")
-        if not 1 <= ns_steps < 100:
-            raise ValueError(f"found ns_steps={ns_steps}, expected 1 to 99")
-        if adjust_lr_fn not in SCALES:
-            raise ValueError(f"found adjust_lr_fn={adjust_lr_fn!r}, expected one of {', '.join(SCALES)}")
-        shared = {"lr": lr, "weight_decay": weight_decay}
-        of_matrices = {"momentum": momentum, "nesterov": nesterov, "ns_steps": ns_steps, "adjust_lr_fn": adjust_lr_fn}
-        of_others = {"lr_ratio": adamw_lr / lr, "betas": (beta1, beta2), "eps": eps, "foreach": None}
+    def __init__(self, params: Iterable[nn.Parameter], **settings: Any) -> None:
         self._order = list(params)
-        torch.optim.AdamW(self._order, betas=(beta1, beta2), eps=eps)  # raises for what makes none
-        matrices, others = _divide(self._order, ())
-        super().__init__(
-            [
-                {"params": matrices, "is_matrices": True, **of_matrices},
-                {"params": others, "is_matrices": False, **of_others},
-            ],
-            shared,
-        )
-
-    def leave_to_adamw(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Let AdamW have these as well, before the first step."""
-        matrices, others = self.param_groups
-        matrices["params"], others["params"] = _divide(self._order, {id(parameter) for parameter in parameters})
+        groups, shared = muon_groups(self._order, **settings)
+        super().__init__(groups, shared)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -94,11 +117,7 @@ class Muon(torch.optim.Optimizer):
             state["momentum_buffer"] = torch.zeros_like(parameter)
         momentum: Tensor = state["momentum_buffer"].lerp_(gradient, 1 - group["momentum"])
         direction = gradient.lerp(momentum, group["momentum"]) if group["nesterov"] else momentum
-        matrix = direction.flatten(1).to(precision_on(parameter.device))
-        update = orthogonalise(matrix, group["ns_steps"]).view(direction.shape)
-        scale = SCALES[group["adjust_lr_fn"]](*matrix.shape)
-        parameter.mul_(1 - group["lr"] * group["weight_decay"])
-        parameter.add_(update, alpha=-group["lr"] * scale)
+        move_matrix(parameter, direction, group)
 
     def _step_of_others(self, parameters: Sequence[Tensor], group: Mapping[str, Any]) -> None:
         adamw = torch.optim.AdamW(

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from svtoolkit.config import AdamW8bitConfig, AdamWConfig, MuonConfig, OptimConfig, SGD8bitConfig, SGDConfig
+from svtoolkit.config import (
+    AdamW8bitConfig,
+    AdamWConfig,
+    Muon8bitConfig,
+    MuonConfig,
+    OptimConfig,
+    SGD8bitConfig,
+    SGDConfig,
+)
 from svtoolkit.registry import Registry, Row
 
 EIGHT_BIT = "svtoolkit.optim.backends:build_eight_bit"
@@ -16,6 +24,7 @@ OPTIMIZERS = Registry(
         "muon": Row("svtoolkit.optim.muon:Muon", MuonConfig, help="Muon for kernels of hidden layers, AdamW beside it"),
         "sgd_8bit": Row(EIGHT_BIT, SGD8bitConfig, {"name": "sgd_8bit"}, "SGD with 8-bit momentum"),
         "adamw_8bit": Row(EIGHT_BIT, AdamW8bitConfig, {"name": "adamw_8bit"}, "AdamW with 8-bit moments"),
+        "muon_8bit": Row("svtoolkit.optim.muon_8bit:Muon8bit", Muon8bitConfig, help="Muon with 8-bit moments"),
     },
     OptimConfig,
 )

@@ -31,9 +31,9 @@ needs_gloo = pytest.mark.skipif(
     not dist.is_available() or not dist.is_gloo_available(), reason="torch was built without gloo"
 )
 
-OPTIMIZERS = ("sgd", "adamw", "muon", "sgd_8bit")
+OPTIMIZERS = ("sgd", "adamw", "muon", "sgd_8bit", "muon_8bit")
 STOP_AT = 5
-EARLY = {"sgd": 6, "adamw": 6, "muon": 3, "sgd_8bit": 3}
+EARLY = {"sgd": 6, "adamw": 6, "muon": 3, "sgd_8bit": 3, "muon_8bit": 3}
 """Steps in which rounding has not yet grown: then a ReLU falls to the other side of 0, or a moment to the next of its
 codes, and BatchNorm over two crops makes much of it.
 """
@@ -50,7 +50,7 @@ def config_of(speech: Path, folder: Path, name: str, optim: str, *, shard: bool)
         "margin_schedule__start": 0.5,
         "model__base_width": 16,
     }
-    changes |= {"validation__speakers": 3} | ({"optim__min_8bit_size": 90} if optim == "sgd_8bit" else {})
+    changes |= {"validation__speakers": 3} | ({"optim__min_8bit_size": 90} if "8bit" in optim else {})
     return tiny_config(speech, folder / f"{name} {optim}", optim, loss__shard=shard, trainer__devices=2, **changes)
 
 

@@ -19,6 +19,7 @@ from svtoolkit.config import (
     FeaturesConfig,
     LossConfig,
     MarginScheduleConfig,
+    Muon8bitConfig,
     MuonConfig,
     OptimConfig,
     ResNetConfig,
@@ -45,6 +46,7 @@ OPTIMIZERS: dict[str, Callable[[], OptimConfig]] = {
     "muon": partial(MuonConfig, lr=0.01, adamw_lr=0.005),
     "sgd_8bit": partial(SGD8bitConfig, lr=0.05, block_size=48, min_8bit_size=100),
     "adamw_8bit": partial(AdamW8bitConfig, lr=0.005, block_size=48, min_8bit_size=100),
+    "muon_8bit": partial(Muon8bitConfig, lr=0.01, adamw_lr=0.005, block_size=48, min_8bit_size=100),
 }
 """Of tiny_config; most weights of so small a network would keep 32-bit state."""
 

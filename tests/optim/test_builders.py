@@ -106,7 +106,8 @@ def test_all_parameters_are_in_one_group():
         (
             "adam",
             SGD,
-            "there is no optimizer 'adam'; did you mean 'adamw'? (all: sgd, adamw, muon, sgd_8bit, adamw_8bit)",
+            "there is no optimizer 'adam'; did you mean 'adamw'? (all: sgd, adamw, muon, sgd_8bit, adamw_8bit, "
+            "muon_8bit)",
         ),
         ("sgd", {**SGD, "momentum": 0.0}, "optim=sgd: Nesterov momentum requires a momentum"),
         ("sgd", {**SGD, "momentum": 0.0}, "see docs/settings.md"),
