@@ -7,7 +7,8 @@ Of each fold whose network is trained, half of the training speakers are the coh
 the statistics and of the quality measures. A fusion is trained in two ways: with trials of the other half, whom the
 network has heard, and with trials of the held-out speakers of the other folds, whose networks have not heard them. Its
 scores of the held-out speakers of all folds are pooled, and compared with AS-Norm alone by pairs over speakers.
-"Calibrated" is AS-Norm through the fusion of one score, since scores of several networks are pooled.
+"Calibrated" is AS-Norm through the fusion of one score, since scores of several networks are pooled. ``--base plda``
+has in its place PLDA, which is trained on the cohort.
 """
 
 from __future__ import annotations
@@ -42,11 +43,14 @@ TOP_N = 40  # closest training speakers of AS-Norm, as in the mini recipe
 MEASURES = ["log_duration", "magnitude", "cohort_mean"]
 HEARD, OTHER_FOLDS = "heard speakers", "other folds"
 
+BASES = {"as-norm": "AS-Norm", "plda": "PLDA"}
+"""How the network's embeddings are scored, and what that is called."""
+
 SYSTEMS = {
-    "calibrated": ("as-norm",),
-    "with quality": ("as-norm", "quality"),
-    "with statistics": ("as-norm", "statistics"),
-    "with statistics and quality": ("as-norm", "statistics", "quality"),
+    "calibrated": ("network",),
+    "with quality": ("network", "quality"),
+    "with statistics": ("network", "statistics"),
+    "with statistics and quality": ("network", "statistics", "quality"),
 }
 
 
@@ -64,14 +68,14 @@ class Scored:
 
     def only(self, kinds: Sequence[str]) -> Features:
         """The features of a system of ``SYSTEMS``."""
-        scores = {"score 1": "as-norm", "score 2": "statistics"}
+        scores = {"score 1": "network", "score 2": "statistics"}
         kept = [row for row, name in enumerate(self.features.names) if scores.get(name, "quality") in kinds]
         return Features([self.features.names[row] for row in kept], self.features.matrix[:, kept])
 
 
 @dataclass(frozen=True)
 class Row:
-    """A system on the pooled trials; ``gain``: EER of AS-Norm, calibrated alike, less this one, and its interval."""
+    """A system on the pooled trials; ``gain``: EER of the base, calibrated alike, less this one, and its interval."""
 
     trained_with: str
     system: str
@@ -83,7 +87,7 @@ class Row:
 
 
 def score_fold(
-    fold: Path, seed: int, root: Path | None, workers: int, measures: Sequence[str]
+    fold: Path, seed: int, root: Path | None, workers: int, measures: Sequence[str], base: str
 ) -> tuple[Scored, Scored]:
     """The trials of the held-out speakers, and those of half of the training speakers."""
     train, held = (KaldiDir.read(fold / name, root) for name in ("train", "eval"))
@@ -102,17 +106,18 @@ def score_fold(
     whitening = train_backend("wccn", statistics["train"], cohort, {"whiten": True})
     white_cohort = speaker_means(whitening.apply(statistics["train"]), cohort)
 
+    plda = train_backend("plda", network["train"], cohort) if base == "plda" else None
+
+    def base_scores(table: EmbeddingTable, trials: Trials) -> np.ndarray:
+        if plda is not None and plda.comparison is not None:
+            return plda.comparison.scores(plda.apply(table), trials)
+        scores = cosine_scores(table, trials, mean=mean)
+        return normalise_scores(scores, trials, table, net_cohort, top_n=TOP_N, mean=mean)
+
     def score(data: KaldiDir, name: str, trials: Trials) -> Scored:
         white = whitening.apply(statistics[name])
         columns = [
-            normalise_scores(
-                cosine_scores(network[name], trials, mean=mean),
-                trials,
-                network[name],
-                net_cohort,
-                top_n=TOP_N,
-                mean=mean,
-            ),
+            base_scores(network[name], trials),
             normalise_scores(cosine_scores(white, trials), trials, white, white_cohort, top_n=TOP_N),
         ]
         measured = Measured(data.utterances(), network[name], net_cohort, TOP_N)
@@ -163,9 +168,9 @@ def compare(pairs: Sequence[tuple[Scored, Scored]], resamples: int) -> list[Row]
     return rows
 
 
-def format_table(rows: Sequence[Row]) -> str:
+def format_table(rows: Sequence[Row], base: str) -> str:
     lines = [
-        "| trained with | AS-Norm, | EER % | gain, points (95 %, Holm) | Cllr | minCllr |",
+        f"| trained with | {BASES[base]}, | EER % | gain, points (95 %, Holm) | Cllr | minCllr |",
         "|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -182,6 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Fusion on the folds of a cross-validation.")
     parser.add_argument("--exp", type=Path, required=True, help="exp_dir of svt crossval")
     parser.add_argument("--seed", type=int, default=42, help="of the networks")
+    parser.add_argument("--base", choices=BASES, default="as-norm", help="how the network's embeddings are scored")
     parser.add_argument("--root", type=Path, help="folder that relative paths of wav.scp are taken from")
     parser.add_argument("--measures", nargs="+", default=MEASURES, help="quality measures")
     parser.add_argument("--workers", type=int, default=1, help="threads that read audio")
@@ -194,7 +200,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {options.exp}: no fold has embeddings of seed {options.seed}", file=sys.stderr)
         return 1
     try:
-        pairs = [score_fold(fold, options.seed, options.root, options.workers, options.measures) for fold in folds]
+        pairs = [
+            score_fold(fold, options.seed, options.root, options.workers, options.measures, options.base)
+            for fold in folds
+        ]
         rows = compare(pairs, options.resamples)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -204,11 +213,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "trials": sum(len(held.trials) for held, _ in pairs),
         "speakers": len(set().union(*(held.speakers for held, _ in pairs))),
     }
-    print(format_table(rows))
+    print(format_table(rows, options.base))
     print(", ".join(f"{name}: {value}" for name, value in counts.items()))
     if options.output:
         write_record(
-            options.output, "fusion", given, ["numpy", "torch"], **counts, results=[asdict(row) for row in rows]
+            options.output,
+            "fusion",
+            given,
+            ["numpy", "torch"],
+            base=options.base,
+            **counts,
+            results=[asdict(row) for row in rows],
         )
     return 0
 

@@ -51,10 +51,11 @@ def exp(tmp_path_factory):
     return folder
 
 
-def test_it_pools_the_folds_and_says_what_it_found(exp, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("base", ["as-norm", "plda"])
+def test_it_pools_the_folds_and_says_what_it_found(exp, tmp_path, capsys, monkeypatch, base):
     monkeypatch.setattr(benchmark, "TOP_N", 10)
     words = ["--exp", str(exp), "--resamples", "500", "--output", str(tmp_path / "f.json"), "--measures", "magnitude"]
-    assert benchmark.main(words) == 0
+    assert benchmark.main([*words, "--base", base]) == 0
     found = json.loads((tmp_path / "f.json").read_text())
     assert (found["folds"], found["speakers"], found["trials"]) == (["fold1", "fold2"], 12, 144)
     assert [(row["trained_with"], row["system"]) for row in found["results"]] == [
@@ -66,7 +67,10 @@ def test_it_pools_the_folds_and_says_what_it_found(exp, tmp_path, capsys, monkey
         alone = next(each for each in found["results"] if each["trained_with"] == row["trained_with"])
         if row is not alone:
             assert row["gain"] == pytest.approx(alone["eer"] - row["eer"], abs=1e-12)
-    assert "| heard speakers | with statistics | " in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"| trained with | {benchmark.BASES[base]}, | EER" in said
+    assert "| heard speakers | with statistics | " in said
+    assert found["base"] == base
 
 
 def test_without_a_fold_it_says_so(tmp_path, capsys):
