@@ -87,7 +87,7 @@ class Row:
 
 
 def score_fold(
-    fold: Path, seed: int, root: Path | None, workers: int, measures: Sequence[str], base: str
+    fold: Path, seed: int, root: Path | None, statistics: EmbeddingTable, measures: Sequence[str], base: str
 ) -> tuple[Scored, Scored]:
     """The trials of the held-out speakers, and those of half of the training speakers."""
     train, held = (KaldiDir.read(fold / name, root) for name in ("train", "eval"))
@@ -102,9 +102,9 @@ def score_fold(
     network = {name: read_embeddings(fold / f"seed{seed}" / "embeddings" / f"{name}.scp") for name in ("train", "eval")}
     members = EmbeddingTable(list(cohort), network["train"].matrix[network["train"].lookup(list(cohort))])
     mean, net_cohort = mean_embedding(members), speaker_means(members, cohort)
-    statistics = {"train": statistics_of(train, workers), "eval": statistics_of(held, workers)}
-    whitening = train_backend("wccn", statistics["train"], cohort, {"whiten": True})
-    white_cohort = speaker_means(whitening.apply(statistics["train"]), cohort)
+    whitening = train_backend("wccn", statistics, cohort, {"whiten": True})
+    white = whitening.apply(statistics)
+    white_cohort = speaker_means(white, cohort)
 
     plda = train_backend("plda", network["train"], cohort) if base == "plda" else None
 
@@ -115,7 +115,6 @@ def score_fold(
         return normalise_scores(scores, trials, table, net_cohort, top_n=TOP_N, mean=mean)
 
     def score(data: KaldiDir, name: str, trials: Trials) -> Scored:
-        white = whitening.apply(statistics[name])
         columns = [
             base_scores(network[name], trials),
             normalise_scores(cosine_scores(white, trials), trials, white, white_cohort, top_n=TOP_N),
@@ -126,6 +125,17 @@ def score_fold(
 
     first, second = (score(*each) for each in lists)
     return first, second
+
+
+def statistics_of_folds(folds: Sequence[Path], root: Path | None, workers: int) -> EmbeddingTable:
+    """Of all utterances, which most folds share."""
+    found: dict[str, np.ndarray] = {}
+    for folder in [fold / name for fold in folds for name in ("train", "eval")]:
+        data = KaldiDir.read(folder, root)
+        if missing := [name for name in data.utt2spk if name not in found]:
+            table = statistics_of(data.subset(missing), workers)
+            found |= zip(table.utterances, table.matrix, strict=True)
+    return EmbeddingTable(list(found), np.stack(list(found.values())))
 
 
 def pool(held: Sequence[Scored], trainers: Sequence[Sequence[Scored]], kinds: Sequence[str]) -> np.ndarray:
@@ -200,9 +210,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {options.exp}: no fold has embeddings of seed {options.seed}", file=sys.stderr)
         return 1
     try:
+        statistics = statistics_of_folds(folds, options.root, options.workers)
         pairs = [
-            score_fold(fold, options.seed, options.root, options.workers, options.measures, options.base)
-            for fold in folds
+            score_fold(fold, options.seed, options.root, statistics, options.measures, options.base) for fold in folds
         ]
         rows = compare(pairs, options.resamples)
     except UserError as error:
