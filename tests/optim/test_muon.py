@@ -183,10 +183,11 @@ def test_it_learns():
     assert losses[-1] < 0.6
 
 
-def test_a_stopped_run_ends_the_same(speech, tmp_path, monkeypatch):
-    whole = tiny_config(speech, tmp_path / "whole", "muon")
+@pytest.mark.parametrize(("optim", "types"), [("muon", {torch.float32}), ("muon_8bit", {torch.float32, torch.uint8})])
+def test_a_stopped_run_ends_the_same(speech, tmp_path, monkeypatch, optim, types):
+    whole = tiny_config(speech, tmp_path / "whole", optim)
     assert train(whole) is None
-    config = tiny_config(speech, tmp_path / "exp", "muon")
+    config = tiny_config(speech, tmp_path / "exp", optim)
     with monkeypatch.context() as patch:
         fail_after(patch, 8)
         with pytest.raises(RuntimeError, match="the power is gone"):
@@ -194,7 +195,8 @@ def test_a_stopped_run_ends_the_same(speech, tmp_path, monkeypatch):
     assert train(config) is None
     assert_same_run(Path(config.exp_dir), Path(whole.exp_dir))
     state = load_latest_state(tmp_path / "exp" / "checkpoints")[1]["optimizer"]["state"]
-    assert {value.dtype for each in state.values() for value in each.values()} == {torch.float32}
+    held = [value for each in state.values() for value in each.values()]
+    assert {value.dtype for value in held if isinstance(value, torch.Tensor)} == types
 
 
 def test_a_state_of_other_shapes_is_refused(speech, tmp_path):

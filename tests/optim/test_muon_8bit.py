@@ -1,13 +1,11 @@
-"""optim=muon_8bit: Muon's steps with a byte a value of state, that is refused, resumed and predicted like others."""
+"""optim=muon_8bit: Muon's steps with a byte a value of state, refused and predicted like others."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import pytest
 import torch
-from tiny_runs import assert_same_run, fail_after, tiny_config
 from torch import nn
 
 from svtoolkit.config import LossConfig, MemoryPredictionConfig, Muon8bitConfig, MuonConfig, ResNetConfig
@@ -18,8 +16,6 @@ from svtoolkit.optim.dynamic_map import dequantise
 from svtoolkit.planning.assembly import build_trainable
 from svtoolkit.planning.memory_prediction import predict_memory
 from svtoolkit.planning.profiler import profiler_of
-from svtoolkit.runs.full_state import load_latest_state
-from svtoolkit.training.experiment import train
 
 SHAPES = [(12, 5), (40, 30), (7,), (6, 4, 3, 3), (6, 1, 3, 3)]
 
@@ -95,7 +91,7 @@ def test_the_state_takes_a_byte_a_value():
     assert [len(group["params"]) for group in optimizer.param_groups] == [2, 1]
 
 
-def test_hidden_layers_alone_are_its(speech, tmp_path):
+def test_hidden_layers_alone_are_its():
     built = build_trainable(
         ResNetConfig(name="resnet10", embedding_dim=16, base_width=4), MemoryPredictionConfig().memory,
         LossConfig(name="aam"), Muon8bitConfig(), num_bins=24, num_classes=7, device=choose_device("cpu"),
@@ -103,23 +99,6 @@ def test_hidden_layers_alone_are_its(speech, tmp_path):
     )  # fmt: skip
     others = {id(parameter) for parameter in built.optimizer.param_groups[1]["params"]}
     assert {id(parameter) for parameter in built.head.parameters()} <= others
-
-
-def test_a_stopped_run_ends_the_same_in_less(speech, tmp_path, monkeypatch):
-    whole = tiny_config(speech, tmp_path / "whole", "muon_8bit")
-    assert train(whole) is None
-    config = tiny_config(speech, tmp_path / "exp", "muon_8bit")
-    with monkeypatch.context() as patch:
-        fail_after(patch, 8)
-        with pytest.raises(RuntimeError, match="the power is gone"):
-            train(config)
-    assert train(config) is None
-    assert_same_run(Path(config.exp_dir), Path(whole.exp_dir))
-    state = load_latest_state(tmp_path / "exp" / "checkpoints")[1]["optimizer"]["state"]
-    types = {value.dtype for each in state.values() for value in each.values() if isinstance(value, torch.Tensor)}
-    assert types == {torch.float32, torch.uint8}
-    with pytest.raises(UserError, match=r"optim\.name was 'muon_8bit' and is 'muon'"):
-        train(tiny_config(speech, tmp_path / "exp", "muon"))
 
 
 def test_a_state_of_another_optimizer_is_refused():
