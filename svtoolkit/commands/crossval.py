@@ -20,7 +20,7 @@ from svtoolkit.data.tables import write_table
 from svtoolkit.data.trials import read_trials
 from svtoolkit.distributed.rank import rank_in_environment
 from svtoolkit.errors import UserError
-from svtoolkit.reporting.crossval_lines import told
+from svtoolkit.reporting.crossval_lines import told_of_all, told_of_trainings
 from svtoolkit.runs.exp_dir import CONFIG, LOGS, check_same_config, write_config
 from svtoolkit.runs.run_history import read_history
 from svtoolkit.scoring.bootstrap import check_confidence
@@ -121,9 +121,15 @@ def _conclude(config: CrossvalConfig, data: FoldedData, out: Path, command_line:
     """Pool the scores where all folds have them; else say which have not."""
     folds, systems = _folds(config, out), systems_of(config.backends, key="backends")
     done = [_known(fold) for fold in folds]
-    if missing := [fold for fold, known in zip(folds, done, strict=True) if not systems.keys() <= known.keys()]:
-        names = ", ".join(f"fold {fold.number}, seed {fold.seed}" for fold in missing)
-        log.info("finished; of the whole are missing: %s; the process that finishes last pools the scores", names)
+    complete = [known for known in done if systems.keys() <= known.keys()]
+    for line in told_of_trainings(complete, systems):
+        log.info("%s", line)
+    if len(complete) < len(folds):
+        log.info(
+            "%d of %d trainings are finished; who finishes the last pools the scores",
+            len(complete),
+            len(folds),
+        )
         return 0
     pooled = pool_folds(
         out, folds, systems, data, name=f"crossval of {config.folds} folds", command_line=command_line,
@@ -132,7 +138,7 @@ def _conclude(config: CrossvalConfig, data: FoldedData, out: Path, command_line:
     for name, result in pooled.items():
         result["mean_eer"] = float(np.mean([known[name]["eer"] for known in done]))
     write_json(out / RESULT, {"command": command_line, "folds": done, "pooled": pooled})
-    for line in told(done, pooled):
+    for line in told_of_all(pooled):
         log.info("%s", line)
     compared = f"{config.backends[0]}.json"
     say_next("svt", "compare", str(out / "scores" / compared), str(Path(out.parent, "OTHER", "scores", compared)))

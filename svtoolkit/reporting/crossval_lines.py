@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 
-def told(done: Sequence[Mapping[str, Any]], pooled: Mapping[str, Any]) -> Iterator[str]:
-    """The figures of each training and of all."""
+def told_of_trainings(done: Iterable[Mapping[str, Any]], systems: Iterable[str]) -> Iterator[str]:
+    """The figures of each training."""
+    names = list(systems)
     for one in done:
-        rates = ", ".join(f"{name} {100 * one[name]['eer']:.2f} %" for name in pooled)
+        rates = ", ".join(f"{name} {100 * one[name]['eer']:.2f} %" for name in names)
         yield (
             f"fold {one['fold']}, seed {one['seed']}: EER {rates}; {one['trials']} trials, {one['training_speakers']} "
             f"training speakers, {one['epochs']} epochs in {one['minutes']:.1f} minutes"
         )
+
+
+def told_of_all(pooled: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """The figures of all trainings together."""
     for name, result in pooled.items():
         interval = ""
         if result["eer_interval"]:

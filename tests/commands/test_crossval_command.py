@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -274,9 +275,9 @@ def test_processes_share_the_folds_and_the_last_pools(finished, speech, tmp_path
     monkeypatch.setattr(crossval.train, "run", meanwhile)
     before = (finished / "crossval.json").read_bytes()
     assert main([*words, "only=[1]"]) == 0
-    assert "finished; of the whole are missing: fold 1, seed 3; the process that finishes last pools" in (
-        capsys.readouterr().out
-    )
+    found = capsys.readouterr().out
+    assert "1 of 2 trainings are finished; who finishes the last pools the scores" in found
+    assert re.search(r"^fold 2, seed 3: EER cosine .*, as-norm .* % *; .* 1 epochs in", found, re.MULTILINE)
     pooled, whole = result(out)["pooled"], json.loads(before)["pooled"]
     assert pooled == whole
     assert (out / "scores" / "cosine").read_bytes() == (finished / "scores" / "cosine").read_bytes()
