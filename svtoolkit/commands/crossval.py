@@ -78,17 +78,17 @@ def run(config: CrossvalConfig, command_line: str) -> int:
     data = FoldedData(folder, kaldi_dir, fold_of)
     out.mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
-        with inside_recipe():
-            with hold_alone(out / LOCK, busy=None):
-                config = _make_ready(config, data, out, command_line)
-                for number in config.only or range(1, config.folds + 1):
-                    busy = f"{out}: another process is at work on fold {number}; wait for it, or stop it"
-                    held.enter_context(hold_alone(out / f"fold{number}" / LOCK, busy=busy))
-            try:
+        try:
+            with inside_recipe():
+                with hold_alone(out / LOCK, busy=None):
+                    config = _make_ready(config, data, out, command_line)
+                    for number in config.only or range(1, config.folds + 1):
+                        busy = f"{out}: another process is at work on fold {number}; wait for it, or stop it"
+                        held.enter_context(hold_alone(out / f"fold{number}" / LOCK, busy=busy))
                 _do_folds(config, out, command_line)
-            except StoppedError as stop:
-                log.info("stopped: the same command resumes, and what is finished is not done again")
-                return stop.status
+        except StoppedError as stop:
+            log.info("stopped: the same command resumes, and what is finished is not done again")
+            return stop.status
         with hold_alone(out / LOCK, busy=None):
             return _conclude(config, data, out, command_line)
 
@@ -125,11 +125,7 @@ def _conclude(config: CrossvalConfig, data: FoldedData, out: Path, command_line:
     for line in told_of_trainings(complete, systems):
         log.info("%s", line)
     if len(complete) < len(folds):
-        log.info(
-            "%d of %d trainings are finished; who finishes the last pools the scores",
-            len(complete),
-            len(folds),
-        )
+        log.info("%d of %d trainings are finished; who finishes the last pools the scores", len(complete), len(folds))
         return 0
     pooled = pool_folds(
         out, folds, systems, data, name=f"crossval of {config.folds} folds", command_line=command_line,

@@ -146,9 +146,10 @@ def test_what_an_older_version_began_is_resumed(finished, speech, tmp_path, caps
     assert main(words) == 0
 
 
-def test_a_signal_stops_it_and_the_status_says_so(speech, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("further", [[], ["minutes=1"]])
+def test_a_signal_stops_it_and_the_status_says_so(speech, tmp_path, monkeypatch, capsys, further):
     monkeypatch.setattr(crossval.train, "run", lambda config, line: 130)
-    assert main(["crossval", *WORDS, f"data.train={speech}", f"exp_dir={tmp_path}/cv"]) == 130
+    assert main(["crossval", *WORDS, *further, f"data.train={speech}", f"exp_dir={tmp_path}/cv"]) == 130
     assert capsys.readouterr().out.endswith("the same command resumes, and what is finished is not done again\n")
     assert not (tmp_path / "cv" / "crossval.json").exists()
 
