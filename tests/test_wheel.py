@@ -100,11 +100,11 @@ def test_the_entry_point(installed):
 
 
 def test_train_composes(run):
-    words = ["train", "experiment=mini", "optim=adamw", "exp_dir=x", "data.train=y"]
+    words = ["train", "experiment=mini", "margin_schedule=constant", "exp_dir=x", "data.train=y"]
     found = run("-m", "svtoolkit.cli", *words, "--cfg", "job")
     assert found.returncode == 0, found.stderr
     remark, _, shown = found.stdout.partition("\n")
-    assert remark.startswith("# optim=adamw replaces ")
+    assert remark.startswith("# margin_schedule=constant replaces ")
     assert shown == composition.to_yaml(composition.compose("train", words[1:]))
     assert yaml.safe_load(found.stdout)["model"]["name"] == "resnet10"
 
