@@ -1,4 +1,4 @@
-"""optim=muon_8bit: Muon's steps with a byte a value of state, refused and predicted like others."""
+"""optim=muon_8bit: Muon's steps with a byte a value of state, refused like others."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from svtoolkit.errors import UserError
 from svtoolkit.optim import Muon, Muon8bit, build_optimizer, leave_to_adamw
 from svtoolkit.optim.dynamic_map import dequantise
 from svtoolkit.planning.assembly import build_trainable
-from svtoolkit.planning.memory_prediction import predict_memory
-from svtoolkit.planning.profiler import profiler_of
 
 SHAPES = [(12, 5), (40, 30), (7,), (6, 4, 3, 3), (6, 1, 3, 3)]
 
@@ -110,29 +108,6 @@ def test_a_state_of_another_optimizer_is_refused():
         muon(parameters, Muon8bitConfig()).load_state_dict(others.state_dict())
     assert isinstance(others, Muon)
     assert isinstance(muon(parameters, Muon8bitConfig()), Muon8bit)
-
-
-def test_its_state_is_predicted():
-    model = ResNetConfig(name="resnet10", embedding_dim=16)
-    question = MemoryPredictionConfig(
-        frames=40, batch_size=2, num_bins=24, num_classes=10, model=model, loss=LossConfig(name="aam"),
-        optim=Muon8bitConfig(), device="cpu",
-    )  # fmt: skip
-    built = build_trainable(
-        model, question.memory, question.loss, question.optim,
-        num_bins=24, num_classes=10, device=choose_device("cpu"), channels_last=True,
-    )  # fmt: skip
-    for group in built.optimizer.param_groups:
-        for parameter in group["params"]:
-            parameter.grad = torch.ones_like(parameter)
-    built.optimizer.step()
-    held = [value for state in built.optimizer.state.values() for value in state.values()]
-    size = sum(value.nbytes for value in held if isinstance(value, torch.Tensor))
-    assert predict_memory(question, growth=False).whole.highest["optimizer_state"] == size
-    with profiler_of(question) as profiler:
-        found = profiler.profile_update(question.optim).state
-        assert found == pytest.approx(size, rel=0.01)
-        assert found < 0.4 * profiler.profile_update(MuonConfig()).state
 
 
 @pytest.mark.parametrize(
