@@ -99,7 +99,7 @@ def test_what_training_and_its_memory_have_in_common_has_the_same_defaults():
 
 
 def test_a_command_has_the_groups_of_its_schema_alone():
-    assert list(Catalogue("memory").options) == ["loss", "memory", "model", "optim"]
+    assert list(Catalogue("memory").options) == ["distillation", "loss", "memory", "model", "optim"]
     assert set(Catalogue("train").options) == {*GROUPS, "experiment"}
     assert Catalogue("models").options == Catalogue("embed").options == {}
 

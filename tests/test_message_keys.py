@@ -35,6 +35,7 @@ OF_SOME_COMMANDS = {
     "svtoolkit.distributed": "train",
     "svtoolkit.features": "train",  # a model.yaml has them under the same names
     "svtoolkit.losses.registry": "train memory",
+    "svtoolkit.planning.teacher": "train memory plan",
     "svtoolkit.losses.schedule": "train",
     "svtoolkit.memory.strategies.reversible": "train memory",
     "svtoolkit.optim.by_import_path": "train memory",

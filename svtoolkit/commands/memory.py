@@ -37,6 +37,7 @@ def _as_json(config: MemoryPredictionConfig, memory: StepMemory) -> str:
         "memory": memory.strategy,
         "loss": config.loss.name,
         "optim": config.optim.name,
+        "distillation": config.distillation.model,
         "measured": memory.whole.allocator is not None,
         "frames": config.frames,
         "num_bins": config.num_bins,
@@ -60,9 +61,10 @@ def _as_table(config: MemoryPredictionConfig, memory: StepMemory) -> str:
     shards = f" in {config.devices} shards" if config.loss.shard else ""
     whose = f" of one of {config.devices} devices" if config.devices > 1 else ""
     how = "predicted" if report.allocator is None else "measured"
+    larger = "" if config.distillation.model is None else f", distillation.model={config.distillation.model}"
     lines = [
         f"{config.model.name}, {memory.strategy} activations, {config.precision}, loss={config.loss.name} over "
-        f"{config.num_classes} classes{shards}, optim={config.optim.name}: a step{whose} on {config.batch_size} x "
+        f"{config.num_classes} classes{shards}, optim={config.optim.name}{larger}: a step{whose} on {config.batch_size} x "
         f"{config.frames} frames of {config.num_bins} bins, {how}",
         "",
         f"{'MiB':<16} {'at the peak':>12} {'share':>8} {'highest':>12}",

@@ -102,6 +102,8 @@ def _check(config: PlanConfig) -> None:
         )
     if config.format not in ("table", "json"):
         raise UserError(f"format is {config.format!r}, expected table or json")
+    if config.model.name == ALL and config.distillation.model is not None:
+        raise UserError("model=all answers from figures stored without a larger network; leave distillation.model out")
     if not config.optims:
         raise UserError("optims is empty, expected at least one optimizer, as optims=[sgd]")
     if config.loss.shard and config.gpus == 1:
@@ -113,7 +115,7 @@ def _check(config: PlanConfig) -> None:
 def _plan(config: PlanConfig, card: Card) -> Plan:
     question = MemoryPredictionConfig(
         frames=config.frames, num_bins=config.num_bins, num_classes=config.num_classes, devices=config.gpus,
-        ema=config.ema, device="cpu", model=config.model, loss=config.loss,
+        ema=config.ema, device="cpu", model=config.model, loss=config.loss, distillation=config.distillation,
     )  # fmt: skip
     optims = [_optim(name) for name in config.optims]
     steps = len(strategies_tried()) * len({*card.precisions, "fp32"}) + len(optims)
@@ -193,7 +195,7 @@ def _common_words(config: PlanConfig) -> list[str]:
     """What all ways have in common."""
     return words_of_run(
         config.model, config.loss, batch_size=config.effective_batch, frames=config.frames, num_bins=config.num_bins,
-        devices=config.gpus, ema=config.ema,
+        devices=config.gpus, ema=config.ema, distillation=config.distillation,
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from svtoolkit.composition.groups import GROUPS, TOLD_BY
 from svtoolkit.config import (
+    DistillationConfig,
     FeaturesConfig,
     LossConfig,
     MemoryStrategyConfig,
@@ -25,9 +26,11 @@ def words_of_run(
     num_bins: int,
     devices: int,
     ema: bool = False,
+    distillation: DistillationConfig | None = None,
 ) -> list[str]:
     """Network, head, effective batch and sizes; what a run begins with is left out; ``ema``: with a moving average."""
     head = choice("loss", loss)
+    larger = {} if distillation is None else _changed(distillation, DistillationConfig())
     return [
         *choice("model", model),
         f"trainer.batch_size={batch_size}",
@@ -36,6 +39,7 @@ def words_of_run(
         *([f"trainer.devices={devices}"] if devices > 1 else []),
         *(["trainer.ema=0.999"] if ema else []),
         *(head if head != ["loss=aam"] else []),
+        *(f"distillation.{key}={_text(value)}" for key, value in larger.items()),
     ]
 
 
@@ -52,9 +56,13 @@ def words_of_step(memory: MemoryStrategyConfig, precision: str, optim: OptimConf
 def choice(group: str, settings: Any) -> list[str]:
     """The option of a group, and what differs from what it begins with."""
     name = getattr(settings, TOLD_BY.get(group, "name"))
-    begun = asdict(GROUPS[group][name].settings)
-    changed = {key: value for key, value in asdict(settings).items() if value != begun[key]}
+    changed = _changed(settings, GROUPS[group][name].settings)
     return [f"{group}={name}", *(f"{group}.{key}={_text(value)}" for key, value in changed.items())]
+
+
+def _changed(settings: Any, begun: Any) -> dict[str, Any]:
+    before = asdict(begun)
+    return {key: value for key, value in asdict(settings).items() if value != before[key]}
 
 
 def _text(value: Any) -> str:

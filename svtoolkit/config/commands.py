@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from svtoolkit.config.compression import DistillationConfig
 from svtoolkit.config.losses import LossConfig
 from svtoolkit.config.memory import MemoryStrategyConfig
 from svtoolkit.config.networks import ModelConfig, ResNetConfig
@@ -92,6 +93,7 @@ class MemoryPredictionConfig:
     memory: MemoryStrategyConfig = setting(MemoryStrategyConfig, "what becomes of activations")
     loss: LossConfig = setting(LossConfig, "the head over the training speakers")
     optim: OptimConfig = setting(SGDConfig, "the optimizer")
+    distillation: DistillationConfig = setting(DistillationConfig, "what is learnt from a larger network")
 
 
 @dataclass
@@ -113,6 +115,7 @@ class PlanConfig:
     format: str = setting("table", "table or json, on standard output")
     model: ModelConfig = setting(ResNetConfig, "the network; all: what of every network fits, from stored figures")
     loss: LossConfig = setting(LossConfig, "the head over the training speakers")
+    distillation: DistillationConfig = setting(DistillationConfig, "what is learnt from a larger network")
 
 
 @dataclass

@@ -7,10 +7,10 @@ from typing import NamedTuple
 from svtoolkit.config import CheckpointConfig, MemoryStrategyConfig, PlannedConfig, RecomputeNormConfig, TrainConfig
 from svtoolkit.crops.class_tuples import tuple_size
 from svtoolkit.planning.cards import Card
-from svtoolkit.planning.memory_prediction import UnpredictableError
 from svtoolkit.planning.micro_batch import step_of
 from svtoolkit.planning.profiles import profile_or_recall
 from svtoolkit.planning.training_plan import Way, peak_of, plan_training
+from svtoolkit.planning.unpredictable import UnpredictableError
 
 CHOSEN_FROM: tuple[MemoryStrategyConfig, ...] = (
     MemoryStrategyConfig("store"),
@@ -51,7 +51,7 @@ def choose_way(
 
     Returns:
         the quickest way that fits; with a free micro-batch, of those with 32 crops or more, or else with the most.
-        Where none fits, that of the smallest peak; None: an optimizer that cannot be predicted.
+        Where none fits, that of the smallest peak; None: what a step needs cannot be predicted.
     """
     question = step_of(config, share, num_classes, devices)
     try:

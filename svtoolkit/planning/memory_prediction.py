@@ -20,11 +20,14 @@ from svtoolkit.config import MemoryPredictionConfig
 from svtoolkit.device import autocast, choose_device
 from svtoolkit.distributed.world import World
 from svtoolkit.errors import UserError
+from svtoolkit.losses.distillation import cosine_distances
 from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
 from svtoolkit.memory.measurement import KnownUpdate, measure_step
 from svtoolkit.memory.step_report import PHASES, MemoryReport
 from svtoolkit.optim import WeightAverage
 from svtoolkit.planning.assembly import build_trainable
+from svtoolkit.planning.teacher import build_teacher
+from svtoolkit.planning.unpredictable import UnpredictableError
 from svtoolkit.system.processes import worker_processes
 
 
@@ -129,10 +132,6 @@ def fake_world(config: MemoryPredictionConfig, device: torch.device) -> Iterator
         dist.destroy_process_group()
 
 
-class UnpredictableError(UserError):
-    """The arithmetic of the step depends on values, which fake tensors have none of."""
-
-
 def _predict(step: _Step, progress: Callable[[str], object], growth: bool) -> StepMemory:
     config = step.config
     try:
@@ -146,8 +145,9 @@ def _predict(step: _Step, progress: Callable[[str], object], growth: bool) -> St
         ) from error
     except DataDependentOutputException as error:
         raise UnpredictableError(
-            f"the memory of optim={config.optim.name} cannot be predicted: its update depends on values, and a "
-            "prediction has none; measure it with device=cuda, or choose another optimizer"
+            f"optim={config.optim.name}",
+            "its update depends on values, and a prediction has none; measure it with device=cuda, or choose another "
+            "optimizer",
         ) from error
     except ValueError as error:
         if "more than 1 value per channel" not in str(error):
@@ -200,6 +200,7 @@ class _Step:
             precision=config.precision,
             world=world,
         )
+        self.teacher = build_teacher(config, device)
         self.head.margin = config.loss.margin
         self.parameters = [p for module in (self.network, self.head) for p in module.parameters() if p.requires_grad]
         replicated = self.parameters if self.head.is_replicated else self.network.parameters()
@@ -224,7 +225,7 @@ class _Step:
         features = torch.randn(batch_size, config.frames, config.num_bins, device=self.device)
         labels = torch.zeros(batch_size, dtype=torch.int64, device=self.device)
         return measure_step(
-            [self.network, self.head],
+            [self.network, self.head, *([self.teacher] if self.teacher else [])],
             lambda: self._forward(features, labels),
             inputs=[features, labels],
             buckets=self.buckets,
@@ -237,9 +238,12 @@ class _Step:
         )
 
     def _forward(self, features: Tensor, labels: Tensor) -> Tensor:
+        targets = None if self.teacher is None else self.teacher(features, self.config.precision)
         with autocast(self.device, self.config.precision):
             embeddings = self.network(features)
         losses = self.head(embeddings, labels).losses
+        if targets is not None:
+            losses = losses + cosine_distances(embeddings, targets)
         return self.scaler.scale(losses.sum() / len(losses))
 
     def _update(self) -> None:

@@ -6,7 +6,8 @@ from svtoolkit.config import MemoryPredictionConfig, TrainConfig
 from svtoolkit.crops.class_tuples import holds_tuples, tuple_size
 from svtoolkit.errors import UserError
 from svtoolkit.models.front_ends import front_end_of
-from svtoolkit.planning.memory_prediction import StepMemory, UnpredictableError, predict_memory
+from svtoolkit.planning.memory_prediction import StepMemory, predict_memory
+from svtoolkit.planning.unpredictable import UnpredictableError
 
 NON_TENSOR_BYTES = 2**30
 """The CUDA context, cuDNN's workspaces, gaps of the allocator."""
@@ -31,6 +32,7 @@ def step_of(config: TrainConfig, micro_batch: int, num_classes: int, devices: in
         memory=config.memory,
         loss=config.loss,
         optim=config.optim,
+        distillation=config.distillation,
     )
 
 
@@ -50,8 +52,8 @@ def predict_micro_batch(config: TrainConfig, share: int, num_classes: int, limit
         memory = predict_memory(step_of(config, min(PROBE, share), num_classes, devices))
     except UnpredictableError as error:
         raise UserError(
-            f"trainer.micro_batch is null, but what the GPU holds with optim={config.optim.name} cannot be predicted; "
-            f"set trainer.micro_batch={share}, or a smaller divisor of it"
+            f"trainer.micro_batch is null, but what the GPU holds with {error.what} cannot be predicted; set "
+            f"trainer.micro_batch={share}, or a smaller divisor of it"
         ) from error
     return largest_divisor(memory, share, limit, tuple_size(config.pairwise))
 

@@ -15,6 +15,7 @@ from svtoolkit.config import MemoryPredictionConfig, MemoryStrategyConfig, Optim
 from svtoolkit.device import autocast
 from svtoolkit.distributed.world import CPU
 from svtoolkit.losses import Head
+from svtoolkit.losses.distillation import cosine_distances
 from svtoolkit.memory import apply_strategy
 from svtoolkit.memory.fake_tensors import QuickFakeTensorMode
 from svtoolkit.memory.growth import Growth
@@ -26,6 +27,7 @@ from svtoolkit.optim.weight_average import averaged_tensors
 from svtoolkit.planning.assembly import build_trainable, for_crops, outer_parameters
 from svtoolkit.planning.memory_prediction import fake_world
 from svtoolkit.planning.step_profile import Level, StepProfile, envelope
+from svtoolkit.planning.teacher import Teacher, build_teacher
 from svtoolkit.planning.update_profile import UpdateProfile, profile_update
 from svtoolkit.reversible.chunks import two_for_all
 
@@ -52,14 +54,17 @@ def profiler_of(question: MemoryPredictionConfig) -> Iterator[Profiler]:
         head.margin = question.loss.margin
         for buffer in network.buffers():  # what a counter contains torch would follow through every step
             buffer.constant = None  # type: ignore[attr-defined]
-        yield Profiler(question, network, head, world.size)
+        yield Profiler(question, network, head, world.size, build_teacher(question, CPU))
 
 
 class Profiler:
     """Steps of one network and its head on fake tensors."""
 
-    def __init__(self, question: MemoryPredictionConfig, network: nn.Module, head: Head, devices: int) -> None:
-        self.question, self.network, self.head = question, network, head
+    def __init__(
+        self, question: MemoryPredictionConfig, network: nn.Module, head: Head, devices: int, teacher: Teacher | None
+    ) -> None:
+        self.question, self.network, self.head, self.teacher = question, network, head, teacher
+        self.modules = [network, head, *([teacher] if teacher else [])]
         self.parameters = [p for module in (network, head) for p in module.parameters() if p.requires_grad]
         replicated = [network, *([head] if head.is_replicated else [])]
         self.buckets = 0
@@ -68,7 +73,7 @@ class Profiler:
         self.averages = 0
         if question.ema:
             self.averages = sum(4 * tensor.numel() for tensor in averaged_tensors(network).values())
-        sizes = [tensor.numel() for module in (network, head) for tensor in (*module.parameters(), *module.buffers())]
+        sizes = [tensor.numel() for module in self.modules for tensor in (*module.parameters(), *module.buffers())]
         self.growth = Growth(sizes)
 
     def profile_step(self, memory: MemoryStrategyConfig, precision: str) -> StepProfile:
@@ -86,9 +91,12 @@ class Profiler:
         labels = torch.zeros(self.growth.batch, dtype=torch.int64)
 
         def forward() -> Tensor:
+            targets = None if self.teacher is None else self.teacher(features, half)
             with autocast(CPU, half):
                 embeddings = self.network(features)
             losses = self.head(embeddings, labels).losses
+            if targets is not None:
+                losses = losses + cosine_distances(embeddings, targets)
             return losses.sum() / len(losses)
 
         ledger, arrivals = MemoryLedger(), {}
@@ -98,12 +106,12 @@ class Profiler:
         ]
         try:
             with WorkLog(self.growth) as log, two_for_all(log):
-                modules = [self.network, self.head]
-                record = record_step(modules, forward, inputs=[features, labels], warm_up=0, ledger=ledger)
+                record = record_step(self.modules, forward, inputs=[features, labels], warm_up=0, ledger=ledger)
         finally:
             for hook in hooks:
                 hook.remove()
-        buffers = sum(b.nbytes for module in (self.network, self.head) for b in module.buffers())
+        buffers = sum(b.nbytes for module in self.modules for b in module.buffers())
+        copied = sum(b.nbytes for b in self.network.buffers())
         gradients = sum(p.nbytes for p in self.parameters)
         begin = len(ledger.changes) - sum(map(len, record.changes.values()))
         levels, later = [], []
@@ -112,8 +120,9 @@ class Profiler:
             later.append(level._replace(fixed=level.fixed - level.gradients + gradients + on_its_way))
         return StepProfile(
             strategy=strategy,
-            weights=sum(p.nbytes for module in (self.network, self.head) for p in module.parameters())
-            + 2 * buffers
+            weights=sum(p.nbytes for module in self.modules for p in module.parameters())
+            + buffers
+            + copied
             + self.averages,
             gradients=gradients + self.buckets,
             levels=envelope(levels),

@@ -15,6 +15,7 @@ from svtoolkit.memory.operations import Operations
 from svtoolkit.planning.assembly import build_trainable
 from svtoolkit.planning.memory_prediction import StepMemory, predict_memory
 from svtoolkit.planning.micro_batch import PROBE, largest_divisor, step_of
+from svtoolkit.planning.teacher import build_teacher
 
 GPU_BYTES = 11 * 10**9
 """Of a 2080 Ti, which is taken where no GPU is at hand."""
@@ -105,7 +106,8 @@ def forecast_run(config: TrainConfig, steps: int, batch_size: int, num_classes: 
 
 
 def _count(step: MemoryPredictionConfig) -> tuple[float, int]:
-    """Operations of forward and backward pass of one crop over a whole head, and bytes of the network's state."""
+    """Operations of forward and backward pass of one crop over a whole head, those of a larger network that is learnt
+    from among them, and bytes of the network's state."""
     with QuickFakeTensorMode():
         network, head, _, _ = build_trainable(
             step.model, step.memory, replace(step.loss, shard=False), step.optim,
@@ -114,6 +116,9 @@ def _count(step: MemoryPredictionConfig) -> tuple[float, int]:
         )  # fmt: skip
         crops = torch.randn(step.batch_size, step.frames, step.num_bins)
         labels = torch.zeros(step.batch_size, dtype=torch.int64)
+        teacher = build_teacher(step, CPU)
         with Operations() as operations:
+            if teacher is not None:
+                teacher(crops, step.precision)
             head(network(crops), labels).losses.sum().backward()
         return operations.count / step.batch_size, sum(tensor.nbytes for tensor in network.state_dict().values())

@@ -23,6 +23,7 @@ from svtoolkit.memory.step_report import MemoryReport, Moment
 from svtoolkit.models.registry import NETWORKS
 from svtoolkit.planning.memory_prediction import StepMemory, predict_memory
 from svtoolkit.planning.pass_prediction import predict_pass
+from svtoolkit.planning.teacher import plain_teacher
 from svtoolkit.scoring.pass_memory import PassMemory
 from svtoolkit.system.atomic import atomic_write
 
@@ -71,6 +72,7 @@ def path_of(kind: str, config: MemoryPredictionConfig, *further: Any) -> Path | 
         further: what else is asked, in plain data.
     """
     asked = {key: value for key, value in asdict(config).items() if key not in NOT_ASKED}
+    asked["distillation"] = plain_teacher(config.distillation)
     return _path(kind, config.model.name, [asked, *further])
 
 

@@ -19,7 +19,7 @@ from svtoolkit.memory.growth import Growth
 from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.memory.operations import Work, WorkLog
 from svtoolkit.optim import OPTIMIZERS, build_optimizer, leave_to_adamw
-from svtoolkit.planning.memory_prediction import UnpredictableError
+from svtoolkit.planning.unpredictable import UnpredictableError
 
 SMALLEST_OF_8_BITS = 4096
 """Values from which on a parameter has 8-bit state."""
@@ -67,8 +67,8 @@ def profile_update(
         parts = [(_update_of(weights, optim, outer), times) for weights, times in _parts(parameters, optim)]
     except DataDependentOutputException as error:
         raise UnpredictableError(
-            f"the memory of the optimizer {optim.name} cannot be predicted: its update depends on values, and a "
-            "prediction has none; choose another optimizer"
+            f"the optimizer {optim.name}",
+            "its update depends on values, and a prediction has none; choose another optimizer",
         ) from error
     work: Counter[Work] = Counter()
     for part, times in parts:

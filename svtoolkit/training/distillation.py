@@ -1,8 +1,7 @@
 """Knowledge distillation: a network learns the embeddings of a larger one beside its own classes.
 
-The loss of a crop is weight (1 - cos(e, t)) of its embedding e and that of the larger network t, the cosine distance of
-embedding-level distillation (Wang et al., "Knowledge distillation for small foot-print deep speaker embedding", ICASSP
-2019), added to that of the classes. It is a sum over crops, so that micro-batches and processes do not change it.
+The loss of a crop is the cosine distance of its embedding to that of the larger network, weighted, added to that of the
+classes. It is a sum over crops, so that micro-batches and processes do not change it.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from svtoolkit.checkpoints.releases import read_release
@@ -18,7 +16,9 @@ from svtoolkit.config import TrainConfig
 from svtoolkit.device import autocast
 from svtoolkit.errors import UserError
 from svtoolkit.features import FrontEnd
+from svtoolkit.losses.distillation import cosine_distances
 from svtoolkit.models.front_ends import front_end_of
+from svtoolkit.planning.teacher import check_embeddings
 
 
 @dataclass(eq=False)
@@ -54,9 +54,8 @@ class Teacher:
         return embeddings
 
     def distances(self, embeddings: Tensor, targets: Tensor) -> Tensor:
-        """1 - cosine in float32, (batch,)."""
-        wide = torch.promote_types(embeddings.dtype, torch.float32)
-        return 1 - F.cosine_similarity(embeddings.to(wide), targets.to(wide))
+        """As ``cosine_distances``."""
+        return cosine_distances(embeddings, targets)
 
 
 def read_teacher(config: TrainConfig, device: torch.device, *, samples: int, stored: bool) -> Teacher | None:
@@ -75,12 +74,8 @@ def read_teacher(config: TrainConfig, device: torch.device, *, samples: int, sto
     if not settings.weight > 0:
         raise UserError(f"distillation.weight is {settings.weight}, expected a number above 0")
     network, description = read_release(settings.model, front_end=settings.front_end)
-    size, theirs, ours = description.model["embedding_dim"], description.features, config.features
-    if size != config.model.embedding_dim:
-        raise UserError(
-            f"{settings.model}: its embeddings have {size} values, and model.embedding_dim is "
-            f"{config.model.embedding_dim}; set model.embedding_dim={size}, since the cosine needs the same"
-        )
+    check_embeddings(settings, description, config.model.embedding_dim)
+    theirs, ours = description.features, config.features
     if theirs.sample_rate != ours.sample_rate:
         raise UserError(
             f"{settings.model}: hears {theirs.sample_rate} Hz, and features.sample_rate is {ours.sample_rate}; choose "

@@ -17,6 +17,7 @@ from svtoolkit.device import autocast, choose_device, synchronize
 from svtoolkit.models.front_ends import front_end_of
 from svtoolkit.planning.assembly import build_trainable
 from svtoolkit.planning.run_forecast import GPU_BYTES, GPU_RATE, SECONDS_A_DAY, RunForecast, forecast_run
+from svtoolkit.training.distillation import read_teacher
 from svtoolkit.training.fitting import GIB, gpu_memory_bytes, try_pass
 from svtoolkit.training.settings import check_settings, micro_batch_of
 from svtoolkit.training.setup import seed_everything
@@ -99,19 +100,19 @@ def _duration(seconds: float) -> str:
 def _measure_rate(config: TrainConfig, data: TrainingData, forecast: RunForecast, device: torch.device) -> float:
     """Operations a second of forward and backward passes on noise, the fastest of a few."""
     front_end = front_end_of(config.features).to(device)
+    samples, frames = front_end.crop_size(config.data.crop_frames)
     network, head, optimizer, _ = build_trainable(
         config.model, config.memory, replace(config.loss, shard=False), config.optim,
         num_bins=config.features.num_bins, num_classes=data.training_set.num_classes, device=device,
-        channels_last=config.trainer.channels_last, frames=front_end.crop_size(config.data.crop_frames)[1],
-        precision=config.trainer.precision,
+        channels_last=config.trainer.channels_last, frames=frames, precision=config.trainer.precision,
     )  # fmt: skip
     crops = forecast.micro_batch(gpu_memory_bytes(device))
     crops = crops if device.type == "cuda" else min(crops, CROPS_ON_CPU)
     step = OptimizerStep(
         front_end, network, head, optimizer, data.spec_augment, device=device, precision=config.trainer.precision,
         batch_size=crops, micro_batch=crops, gradient_clip=None,
+        teacher=read_teacher(config, device, samples=samples, stored=data.stored is not None),
     )  # fmt: skip
-    samples, _ = front_end.crop_size(config.data.crop_frames)
     times: list[float] = []
     while len(times) < PASSES or sum(times) < SECONDS:
         begin = time.perf_counter()

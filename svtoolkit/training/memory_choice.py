@@ -68,7 +68,7 @@ def choose_memory(
     ways = [choose_way(config, card, share, num_classes, world.size, micro_batch)] if world.is_first else []
     (way,) = world.all_gather(ways)
     if way is None:
-        log.info("memory=auto: what optim=%s needs cannot be predicted", config.optim.name)
+        log.info("memory=auto: what a step of this run needs cannot be predicted")
         return config.memory, None
     log.info(
         "memory=auto: %s, %d crops at once: %.1f of %.1f GiB predicted, %.2f x the time of stored activations",

@@ -8,8 +8,8 @@ from tiny_runs import tiny_config
 
 from svtoolkit.errors import UserError
 from svtoolkit.planning import micro_batch
-from svtoolkit.planning.memory_prediction import UnpredictableError
 from svtoolkit.planning.micro_batch import NON_TENSOR_BYTES, predict_micro_batch, step_of
+from svtoolkit.planning.unpredictable import UnpredictableError
 
 
 @pytest.fixture(autouse=True)
@@ -39,13 +39,13 @@ def test_one_where_nothing_fits_or_nothing_can_be_divided(tmp_path):
 
 def test_what_cannot_be_predicted_asks_for_a_number(tmp_path, monkeypatch):
     def refuse(config):
-        raise UnpredictableError("the memory of optim=lbfgs cannot be predicted; measure it with device=cuda")
+        raise UnpredictableError("optim=lbfgs", "its update depends on values")
 
     monkeypatch.setattr(micro_batch, "predict_memory", refuse)
     with pytest.raises(UserError) as error:
         predict_micro_batch(tiny_config(tmp_path, tmp_path), 8, 18, 2**34)
     assert str(error.value) == (
-        "trainer.micro_batch is null, but what the GPU holds with optim=sgd cannot be predicted; set "
+        "trainer.micro_batch is null, but what the GPU holds with optim=lbfgs cannot be predicted; set "
         "trainer.micro_batch=8, or a smaller divisor of it"
     )
 

@@ -107,6 +107,7 @@ def test_a_worker_ends_when_its_parent_terminates_it(worker):
 def test_ctrl_c_while_modules_are_imported_is_a_word_and_the_end(capfd):
     """Whatever would have caught a KeyboardInterrupt."""
     if not (child := os.fork()):
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
         with leave_on_interrupt():
             try:
                 os.kill(os.getpid(), signal.SIGINT)

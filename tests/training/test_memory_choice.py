@@ -18,7 +18,7 @@ from svtoolkit.planning import profiles
 from svtoolkit.planning.assembly import build_network, for_crops
 from svtoolkit.planning.automatic import ExpectedPeak, choose_way, expect_peak
 from svtoolkit.planning.cards import GIB, Card
-from svtoolkit.planning.memory_prediction import UnpredictableError
+from svtoolkit.planning.unpredictable import UnpredictableError
 from svtoolkit.runs.exp_dir import CHECKPOINTS, check_run, write_config
 from svtoolkit.runs.full_state import load_latest_state
 from svtoolkit.training import experiment as experiment_module
@@ -88,7 +88,7 @@ def test_what_was_asked_for_and_the_cpu_are_left_alone(tmp_path):
 
 def test_an_optimizer_that_cannot_be_predicted_leaves_auto(tmp_path, monkeypatch):
     def refuse(*arguments, **settings):
-        raise UnpredictableError("it depends on values")
+        raise UnpredictableError("optim=lbfgs", "its update depends on values")
 
     monkeypatch.setattr("svtoolkit.planning.automatic.plan_training", refuse)
     config = tiny_config(tmp_path, tmp_path)

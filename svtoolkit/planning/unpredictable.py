@@ -1,0 +1,17 @@
+"""The error for a step whose memory cannot be predicted."""
+
+from __future__ import annotations
+
+from svtoolkit.errors import UserError
+
+
+class UnpredictableError(UserError):
+    """Fake tensors have no values, and what they go through has to be torch's.
+
+    Attributes:
+        what: has no prediction, as the words that chose it.
+    """
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(f"the memory of {what} cannot be predicted: {why}")
+        self.what = what
