@@ -115,7 +115,7 @@ def test_help_of_train_lists_options_of_groups_and_the_default_one(capsys, monke
     main(["train", "--help"])
     out = capsys.readouterr().out
     assert re.search(r"^  optim = sgd {2,}adamw, adamw_8bit, muon, muon_8bit, sgd, sgd_8bit$", out, re.MULTILINE)
-    experiments = "mini, mini_lm, voxceleb, voxceleb_adamw, voxceleb_lm"
+    experiments = "mini, mini_lm, small, voxceleb, voxceleb_adamw, voxceleb_lm"
     assert re.search(rf"^  experiment = null {{2,}}{experiments}$", out, re.MULTILINE)
     assert re.search(r"^  optim.lr = 0.4 {2,}peak learning rate", out, re.MULTILINE)
 

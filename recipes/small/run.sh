@@ -31,8 +31,8 @@ minutes=$(whole_number --minutes "$own_minutes" 1)
 folds=$(whole_number --folds "$own_folds" 2)
 
 # ---- which override is for which command ----
-prepare=() crossval=(folds="$folds" "backends=[cosine,as-norm,plda]") average=() embed=() evaluate=() report=() train=()
-data_root=() experiment=(experiment=mini) epochs=""
+prepare=() crossval=(folds="$folds" average=9 "backends=[cosine,as-norm,plda]") average=() embed=() evaluate=() report=() train=()
+data_root=() experiment=(experiment=small) epochs=""
 for override in "${overrides[@]}"; do
     case $override in
         prepare.* | crossval.* | average.* | embed.* | evaluate.* | report.*)
@@ -105,7 +105,7 @@ inputs=("$exp_dir/config.yaml" "$exp_dir/logs/history.jsonl" "$folded/scores/cos
     "${average[@]}" "${embed[@]}" "${evaluate[@]}")
 if stage_wanted 4 && ! stage_fresh 4 "${inputs[@]}"; then
     stage_begin 4 "average the last epochs, store the threshold of the folds, train a back end"
-    svt average --exp-dir "$exp_dir" --out "$model" num=5 "${average[@]}"
+    svt average --exp-dir "$exp_dir" --out "$model" num=9 "${average[@]}"
     require_file "$model/model.safetensors" "the released weights"
     svt evaluate --scores "$folded/scores/cosine" --trials "$folded/eval/trials" --utt2spk "$folded/eval/utt2spk" \
         --name crossval --store-threshold "$model" "${evaluate[@]}"

@@ -64,8 +64,8 @@ def _as_table(config: MemoryPredictionConfig, memory: StepMemory) -> str:
     larger = "" if config.distillation.model is None else f", distillation.model={config.distillation.model}"
     lines = [
         f"{config.model.name}, {memory.strategy} activations, {config.precision}, loss={config.loss.name} over "
-        f"{config.num_classes} classes{shards}, optim={config.optim.name}{larger}: a step{whose} on {config.batch_size} x "
-        f"{config.frames} frames of {config.num_bins} bins, {how}",
+        f"{config.num_classes} classes{shards}, optim={config.optim.name}{larger}: a step{whose} on "
+        f"{config.batch_size} x {config.frames} frames of {config.num_bins} bins, {how}",
         "",
         f"{'MiB':<16} {'at the peak':>12} {'share':>8} {'highest':>12}",
         *(_row(report, kind) for kind in KINDS if kind in ALWAYS_SHOWN or report.highest[kind]),
