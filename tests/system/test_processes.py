@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 import time
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
 
 import pytest
 
@@ -59,24 +58,31 @@ def test_ctrl_c_is_not_for_them():
 
 
 @UNIX
-def test_ctrl_c_waits_for_the_start_of_a_process(monkeypatch):
-    """A process that was just started has not yet come to ignore it."""
-    submit, started = ProcessPoolExecutor.submit, []
+def test_ctrl_c_waits_for_the_start_of_a_process():
+    """A process that was just started has not yet come to ignore it; in a program of its own, as Ctrl-C meets it."""
+    code = """
+        import signal
+        from concurrent.futures import ProcessPoolExecutor
+        from svtoolkit.system.processes import worker_processes
 
-    def interrupt(executor: Executor, *arguments: object) -> Future[object]:
-        signal.raise_signal(signal.SIGINT)
-        started.append(submit(executor, *arguments))
-        return started[0]
+        submit, started = ProcessPoolExecutor.submit, []
 
-    monkeypatch.setattr(ProcessPoolExecutor, "submit", interrupt)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt), worker_processes(1, killed="") as workers:
-            workers.submit(pow, 2, 3)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert started[0].result() == 8
-    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        def interrupt(executor, *arguments):
+            signal.raise_signal(signal.SIGINT)
+            started.append(submit(executor, *arguments))
+            return started[0]
+
+        if __name__ == "__main__":
+            ProcessPoolExecutor.submit = interrupt
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            try:
+                with worker_processes(1, killed="") as workers:
+                    workers.submit(pow, 2, 3)
+            except KeyboardInterrupt:
+                print(started[0].result(), signal.pthread_sigmask(signal.SIG_BLOCK, []))
+    """
+    run = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False)
+    assert (run.stdout, run.returncode) == ("8 set()\n", 0), run.stderr
 
 
 @UNIX
