@@ -31,14 +31,16 @@ from svtoolkit.compression.penalty import Penalty
 from svtoolkit.compression.spectrum import Spectrum, choose_ranks
 from svtoolkit.models import build_model
 
-STRENGTHS = {"none": 0.0, "l2": 2e-4, "trace_norm": 2e-5}
-"""Kind of stage one -> lambda of its penalty; under a trace norm of 2e-4 the embedding layer falls to rank one."""
+STRENGTHS = {"none": 0.0, "l2": 2e-2, "trace_norm": 2e-2}
+"""Kind of stage one -> lambda of its penalty."""
 MIN_VALUES = 2048
 VARIANCES = (0.95, 0.85, 0.7)
 CROPS = (32, 100)
 """Crops of a step, and their frames."""
-RATES = (0.1, 0.001)
-"""Learning rate at the first and last step of both stages, between which it falls exponentially."""
+RATES = (0.02, 0.0002)
+"""Learning rate at the first and last step of both stages, between which it falls exponentially.
+
+Where it begins at 0.1, the embedding layer of two factors falls to rank one whatever its penalty."""
 WARMUP = 30
 
 PRODUCTS = {

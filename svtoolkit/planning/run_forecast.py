@@ -89,8 +89,9 @@ def forecast_run(config: TrainConfig, steps: int, batch_size: int, num_classes: 
     share = share_of(batch_size, trainer.devices)
     probe = step_of(config, max(2, min(PROBE, share)), num_classes, trainer.devices)
     memory = predict_memory(probe)
-    operations, network_bytes = _count(probe)
+    operations, network_bytes, teacher_bytes = _count(probe)
     highest = memory.whole.highest
+    trained = highest["weights"] - teacher_bytes
     return RunForecast(
         steps=steps,
         epochs=trainer.epochs,
@@ -100,14 +101,15 @@ def forecast_run(config: TrainConfig, steps: int, batch_size: int, num_classes: 
         tuples_of=tuple_size(config.pairwise),
         memory=memory,
         operations=operations,
-        disk_bytes=trainer.keep_states * (highest["weights"] + highest["optimizer_state"] + highest["averages"])
+        disk_bytes=trainer.keep_states * (trained + highest["optimizer_state"] + highest["averages"])
         + min(trainer.epochs, trainer.keep_last + trainer.keep_best) * network_bytes,
     )
 
 
-def _count(step: MemoryPredictionConfig) -> tuple[float, int]:
-    """Operations of forward and backward pass of one crop over a whole head, those of a larger network that is learnt
-    from among them, and bytes of the network's state."""
+def _count(step: MemoryPredictionConfig) -> tuple[float, int, int]:
+    """Operations of forward and backward pass of one crop over a whole head, bytes of the network's state, and of the
+    weights of a larger network that is learnt from, whose pass is among the operations.
+    """
     with QuickFakeTensorMode():
         network, head, _, _ = build_trainable(
             step.model, step.memory, replace(step.loss, shard=False), step.optim,
@@ -121,4 +123,6 @@ def _count(step: MemoryPredictionConfig) -> tuple[float, int]:
             if teacher is not None:
                 teacher(crops, step.precision)
             head(network(crops), labels).losses.sum().backward()
-        return operations.count / step.batch_size, sum(tensor.nbytes for tensor in network.state_dict().values())
+        state = sum(tensor.nbytes for tensor in network.state_dict().values())
+        theirs = 0 if teacher is None else sum(parameter.nbytes for parameter in teacher.parameters())
+        return operations.count / step.batch_size, state, theirs

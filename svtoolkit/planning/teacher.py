@@ -56,7 +56,8 @@ def build_teacher(question: MemoryPredictionConfig, device: torch.device) -> Tea
         raise
     except Exception as error:  # of any kind: the networks are of other packages, too
         what = f"distillation.model={settings.model}"
-        raise UnpredictableError(what, f"it takes no tensors without values ({type(error).__name__})") from error
+        why = f"it takes no tensors without values ({type(error).__name__}); leave it out to predict the rest"
+        raise UnpredictableError(what, why) from error
     return teacher
 
 

@@ -19,6 +19,7 @@ from svtoolkit.models import build_model
 from svtoolkit.optim import OPTIMIZERS, Muon
 from svtoolkit.planning.memory_prediction import predict_memory
 from svtoolkit.planning.micro_batch import NON_TENSOR_BYTES, step_of
+from svtoolkit.planning.unpredictable import UnpredictableError
 from svtoolkit.training.step import OptimizerStep
 
 log = logging.getLogger(__name__)
@@ -105,7 +106,10 @@ def oom_error(
 
 
 def _advice(config: TrainConfig, micro_batch: int, num_classes: int, world: World, limit: int) -> str:
-    peaks = suggestions(config, micro_batch, num_classes, world)
+    try:
+        peaks = suggestions(config, micro_batch, num_classes, world)
+    except UnpredictableError as error:
+        return f"set a smaller trainer.micro_batch, or take a smaller network; what would fit is not known: {error}"
     fitting = [(words, peak) for words, peak in peaks if peak + NON_TENSOR_BYTES <= limit]
     listed = ", ".join(f"{words} ({peak / GIB:.1f} GiB)" for words, peak in fitting or peaks)
     more = f"`svt plan model={config.model.name}` lists what fits"

@@ -8,6 +8,7 @@ from itertools import accumulate
 import pytest
 import torch
 from larger_network import larger
+from tiny_runs import tiny_config
 from torch import nn
 
 from svtoolkit import composition
@@ -22,6 +23,7 @@ from svtoolkit.planning import teacher as teacher_module
 from svtoolkit.planning.cards import find_card
 from svtoolkit.planning.memory_prediction import predict_memory
 from svtoolkit.planning.profiler import profiler_of
+from svtoolkit.planning.run_forecast import forecast_run
 from svtoolkit.planning.stored_predictions import path_of, predict_or_recall
 from svtoolkit.planning.training_plan import plan_training
 from svtoolkit.planning.unpredictable import UnpredictableError
@@ -98,6 +100,17 @@ def test_a_plan_has_room_and_time_for_it(question):
     without = plan_training(replace(question, distillation=DistillationConfig()), card, 8, **settings).ways[0]
     assert with_it.peak["weights"] > without.peak["weights"]
     assert with_it.seconds > 1.2 * without.seconds, "its pass alone has twice the arithmetic of ours"
+
+
+def test_a_forecast_has_its_arithmetic_and_not_its_weights_on_disk(question, tmp_path):
+    config = tiny_config(tmp_path, tmp_path)
+    alone = forecast_run(config, steps=10, batch_size=4, num_classes=CLASSES)
+    config.distillation = question.distillation
+    config.model.embedding_dim = 16
+    both = forecast_run(config, steps=10, batch_size=4, num_classes=CLASSES)
+    assert both.operations > 1.2 * alone.operations
+    assert both.disk_bytes == alone.disk_bytes
+    assert both.peak_bytes(None) > alone.peak_bytes(None)
 
 
 def test_the_command_of_a_plan_has_its_words(question, capsys):

@@ -18,13 +18,14 @@ from svtoolkit.errors import UserError
 from svtoolkit.memory.step_report import FORWARD, KINDS, PHASES, MemoryReport
 from svtoolkit.planning.memory_prediction import StepMemory
 from svtoolkit.planning.micro_batch import step_of
+from svtoolkit.planning.unpredictable import UnpredictableError
 from svtoolkit.runs.exp_dir import CHECKPOINTS
 from svtoolkit.runs.full_state import load_latest_state
 from svtoolkit.runs.history import History
 from svtoolkit.training import experiment as experiment_module
 from svtoolkit.training import fitting, setup
 from svtoolkit.training.experiment import Experiment, train
-from svtoolkit.training.fitting import GIB, fit_micro_batch, suggestions, try_pass
+from svtoolkit.training.fitting import GIB, fit_micro_batch, oom_error, suggestions, try_pass
 from svtoolkit.training.loop import TrainingLoop
 
 
@@ -81,6 +82,19 @@ def test_no_more_than_half_is_tried(tmp_path, by_hand, micro_batch, says, tries)
     with pytest.raises(UserError, match=rf"resnet10: {says} of 40 frames fit into the 4\.0 GiB of the GPU; each of"):
         fit_micro_batch(tiny_config(tmp_path, tmp_path), micro_batch, 18, ALONE, attempt, 4 * GIB)
     assert tried == tries
+
+
+def test_memory_that_ran_out_is_told_where_nothing_can_be_predicted(tmp_path, monkeypatch):
+    def refuse(*arguments, **settings):
+        raise UnpredictableError("optim=lbfgs", "its update depends on values")
+
+    monkeypatch.setattr("svtoolkit.training.fitting.predict_memory", refuse)
+    message = str(oom_error(tiny_config(tmp_path, tmp_path), 5, 8, 18, ALONE, 4 * GIB))
+    assert "ran out after step 5" in message
+    assert message.endswith(
+        "set a smaller trainer.micro_batch, or take a smaller network; what would fit is not known: the memory of "
+        "optim=lbfgs cannot be predicted: its update depends on values"
+    )
 
 
 def test_suggestions_are_predicted(tmp_path):
