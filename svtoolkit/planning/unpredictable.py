@@ -10,8 +10,12 @@ class UnpredictableError(UserError):
 
     Attributes:
         what: has no prediction, as the words that chose it.
+        why: and what to do.
     """
 
     def __init__(self, what: str, why: str) -> None:
         super().__init__(f"the memory of {what} cannot be predicted: {why}")
-        self.what = what
+        self.what, self.why = what, why
+
+    def __reduce__(self) -> tuple[type[UnpredictableError], tuple[str, str]]:
+        return type(self), (self.what, self.why)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from itertools import accumulate
 
@@ -150,3 +151,5 @@ def test_a_network_that_looks_at_values_cannot_be_predicted(question, monkeypatc
     with pytest.raises(UnpredictableError, match="takes no tensors without values") as error:
         predict_memory(question)
     assert error.value.what == f"distillation.model={question.distillation.model}"
+    again = pickle.loads(pickle.dumps(error.value))  # as from a process that predicts
+    assert (str(again), again.what) == (str(error.value), error.value.what)
