@@ -40,7 +40,8 @@ CROPS = (32, 100)
 RATES = (0.02, 0.0002)
 """Learning rate at the first and last step of both stages, between which it falls exponentially.
 
-Where it begins at 0.1, the embedding layer of two factors falls to rank one whatever its penalty."""
+Where it begins at 0.1, the embedding layer of two factors falls to rank one whatever its penalty.
+"""
 WARMUP = 30
 
 PRODUCTS = {

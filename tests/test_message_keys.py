@@ -35,10 +35,10 @@ OF_SOME_COMMANDS = {
     "svtoolkit.distributed": "train",
     "svtoolkit.features": "train",  # a model.yaml has them under the same names
     "svtoolkit.losses.registry": "train memory",
-    "svtoolkit.planning.teacher": "train memory plan",
     "svtoolkit.losses.schedule": "train",
     "svtoolkit.memory.strategies.reversible": "train memory",
     "svtoolkit.optim.by_import_path": "train memory",
+    "svtoolkit.planning.teacher": "train memory plan",
     "svtoolkit.planning.memory_prediction": "memory",
     "svtoolkit.planning.micro_batch": "train",
     "svtoolkit.reporting.systems": "report",

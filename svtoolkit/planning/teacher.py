@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from svtoolkit.checkpoints.released import ModelDescription
-from svtoolkit.checkpoints.releases import describe, require_release
 from svtoolkit.config import DistillationConfig, MemoryPredictionConfig
 from svtoolkit.device import autocast
 from svtoolkit.errors import UserError
@@ -84,4 +83,6 @@ def plain_teacher(settings: DistillationConfig) -> dict[str, Any] | None:
 def _describe(settings: DistillationConfig) -> ModelDescription | None:
     if settings.model is None:
         return None
+    from svtoolkit.checkpoints.releases import describe, require_release  # readers of every format, for few questions
+
     return describe(require_release(settings.model), front_end=settings.front_end)

@@ -67,8 +67,8 @@ def peak_on_real_tensors() -> int:
 
 
 def test_a_prediction_is_what_real_tensors_take(question):
-    peaks = predict_memory(question, growth=False).whole.phase_peaks
-    state = predict_memory(question, growth=False).whole.highest["optimizer_state"]
+    predicted = predict_memory(question, growth=False).whole
+    peaks, state = predicted.phase_peaks, predicted.highest["optimizer_state"]
     assert max(peaks[FORWARD], peaks[BACKWARD]) - state == pytest.approx(peak_on_real_tensors(), rel=0.005)
 
 
