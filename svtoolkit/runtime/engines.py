@@ -6,7 +6,8 @@ import importlib.util
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from functools import cache
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -64,7 +65,7 @@ class OpenVino:
             raise UserError(
                 f"OpenVINO cannot be imported ({error}); `pip install openvino`, or take another runtime"
             ) from error
-        core = openvino.Core()
+        core = _openvino_core()
         settings = {
             "INFERENCE_NUM_THREADS": threads,
             "NUM_STREAMS": streams,
@@ -85,6 +86,19 @@ class OpenVino:
         except Exception as error:  # as above
             raise ValueError(reason_of(error)) from error
         return np.array(next(iter(found.values())), dtype=np.float32)
+
+
+@cache
+def _openvino_core() -> Any:
+    """One, to the end of the process.
+
+    It has the thread that loads its plug-in handle signals on a stack of its own. Where another thread is the last to
+    let go of it, that stack is freed and stays in use: the next signal ends the process, or is written over what
+    others have there by then.
+    """
+    import openvino
+
+    return openvino.Core()
 
 
 ENGINES: dict[str, tuple[str, Callable[[bytes, int, int], Engine]]] = {

@@ -18,8 +18,6 @@ from svtoolkit.system.signals import ASKING, StopRequest, ignore_terminal_signal
 @pytest.fixture(autouse=True)
 def handlers_stay():
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
-    if hasattr(signal, "pthread_sigmask"):  # where they are blocked here, another thread takes them, too late
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, ASKING)
     yield
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
 
