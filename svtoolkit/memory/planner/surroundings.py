@@ -107,8 +107,12 @@ def measure_network(
 
 
 def _kept_by_all(blocks: list[tuple[Block, ...]]) -> int:
-    """Bytes that blocks keep at least beside inputs and results, however they are stored."""
-    return sum(min(o.kept for o in block.options if not o.recomputed) for of_run in blocks for block in of_run)
+    """Bytes that blocks keep at least beside their inputs, however they are stored."""
+    return sum(
+        min(option.kept + option.holds_result * block.result for option in block.options if not option.recomputed)
+        for of_run in blocks
+        for block in of_run
+    )
 
 
 def _arounds(network: nn.Module) -> tuple[Around, ...]:
