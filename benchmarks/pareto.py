@@ -250,7 +250,7 @@ def format_table(points: Sequence[Point]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     words, parser = open_command(__doc__, arguments)
     parser.add_argument("--networks", nargs="+", default=NETWORKS)
-    parser.add_argument("--compiled", nargs="*", default=("resnet34",), help="networks that torch partitions, too")
+    parser.add_argument("--compiled", nargs="*", default=NETWORKS, help="networks that torch partitions, too")
     parser.add_argument("--rounds", type=int, default=0, help="steps of some points that are timed")
     parser.add_argument("--batch", type=int, default=2, help="crops of these steps")
     parser.add_argument("--add", action="store_true", help="to the networks that the output has already")
