@@ -17,10 +17,14 @@ from svtoolkit.memory.observer import Observer
 CONVOLUTIONS = {torch.ops.aten.convolution, torch.ops.aten.convolution_backward, torch.ops.aten._convolution}
 
 
+NORMS = {torch.ops.aten.native_batch_norm, torch.ops.aten._native_batch_norm_legit}
+"""The second is in the graphs that torch makes."""
+
+
 def passes(operation: Any, args: Any) -> float:
     """Bytes that an operation moves, of the bytes of its inputs and results: some go over them more than once."""
-    if operation is torch.ops.aten.native_batch_norm:
-        return 3 / 2 if args[5] else 1.0  # in training the input is read for its statistics, then to be normalised
+    if operation in NORMS:
+        return 3 / 2 if args[-3] else 1.0  # in training the input is read for its statistics, then to be normalised
     if operation is torch.ops.aten.copy_:
         return 2 / 3  # what is overwritten is not read
     if operation is torch.ops.aten.native_batch_norm_backward:
