@@ -15,8 +15,6 @@ from svtoolkit.memory.growth import Growth
 from svtoolkit.memory.observer import Observer
 
 CONVOLUTIONS = {torch.ops.aten.convolution, torch.ops.aten.convolution_backward, torch.ops.aten._convolution}
-
-
 NORMS = {torch.ops.aten.native_batch_norm, torch.ops.aten._native_batch_norm_legit}
 """The second is in the graphs that torch makes."""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +59,28 @@ def test_embeddings_are_those_of_torch(exported, audio, runtime):
     model = RuntimeModel.load(exported, runtime=runtime, threads=1)
     for file in audio:
         assert cosine_of(model.embed(file), load_model(exported.parent / "model").embed(file)) > 0.99999
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of Unix")
+@pytest.mark.parametrize("runtime", ["onnx", "openvino"])
+def test_signals_are_handled_after_another_thread_has_let_it_go(exported, runtime):
+    """OpenVINO has the thread that loads it handle signals on a stack of its own, and takes that away when it goes."""
+    if runtime not in engines.installed():
+        pytest.skip(f"{runtime} is not installed")
+    code = """
+        import os, signal, sys, threading
+        from pathlib import Path
+        from svtoolkit.runtime.engines import open_engine
+
+        held = [open_engine(sys.argv[1], Path(sys.argv[2]).read_bytes(), threads=1)]
+        thread = threading.Thread(target=held.clear)
+        thread.start()
+        thread.join()
+        signal.signal(signal.SIGTERM, lambda *_: print("handled"))
+        os.kill(os.getpid(), signal.SIGTERM)
+    """
+    run = python(textwrap.dedent(code), runtime, str(exported))
+    assert (run.stdout, run.returncode) == ("handled\n", 0), run.stderr
 
 
 def test_samples_of_an_array_and_a_stretch_of_a_file(exported, audio):
