@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -13,12 +12,10 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from svtoolkit.reversible.batch_norms import product_sums
+from svtoolkit.reversible.chunks import parts_of
 from svtoolkit.reversible.recipes import Kept, Recipe, made_again
 from svtoolkit.reversible.recomputation import AutocastState, graph_is_kept
 from svtoolkit.reversible.stash import Stash
-
-CHUNKS = 8
-"""Parts of a batch that are read one after the other, so that what is read is never there as a whole."""
 
 
 @dataclass(frozen=True)
@@ -168,11 +165,6 @@ def _grouped(x: Tensor, factor: int) -> Tensor:
     return x.unflatten(-1, (-1, factor))
 
 
-def _chunks(batch: int) -> Iterator[slice]:
-    bounds = [batch * number // CHUNKS for number in range(CHUNKS + 1)]
-    return (slice(*pair) for pair in pairwise(bounds) if pair[0] < pair[1])
-
-
 def _mixed(terms: Sequence[tuple[Tensor, nn.Module, Tensor]], *, is_first: bool) -> Tensor:
     """Sum of end(value) * weight, in the order in which they come.
 
@@ -186,7 +178,7 @@ def _mixed(terms: Sequence[tuple[Tensor, nn.Module, Tensor]], *, is_first: bool)
         if factor is not None and not is_first:
             _grouped(found, factor).addcmul_(value.unsqueeze(-1), weight.unsqueeze(-1))
             continue
-        for chunk in _chunks(len(value)):
+        for chunk in parts_of(len(value)):
             if factor is None:
                 found[chunk].add_(end(value[chunk]) * weight)
             else:
@@ -227,7 +219,7 @@ class _Read(torch.autograd.Function):
         wanted = [each for each, needed in zip(parameters, ctx.needs_input_grad[5:], strict=True) if needed]
         sums: dict[Tensor, Tensor] = {}
         of_value = torch.empty_like(value)
-        for chunk in _chunks(len(value)):
+        for chunk in parts_of(len(value)):
             with torch.enable_grad(), ctx.autocast.restored():
                 part = value[chunk].detach().requires_grad_()
                 read = ctx.end(part)

@@ -29,7 +29,7 @@ from svtoolkit.planning.memory_prediction import predict_memory
 from svtoolkit.planning.profiler import profiler_of
 from svtoolkit.planning.step_profile import Level, StepProfile, envelope
 from svtoolkit.planning.update_profile import UpdateProfile
-from svtoolkit.reversible import Chain
+from svtoolkit.reversible import Chain, Sharing, share_values
 from svtoolkit.reversible.plans import Leaf
 
 FRAMES, BINS, CLASSES = 24, 16, 50
@@ -108,9 +108,17 @@ def in_parts(network, **settings):
     return "planned"
 
 
-def test_what_grows_with_a_part_of_the_batch_is_as_in_a_step_and_no_less(monkeypatch):
-    monkeypatch.setattr("svtoolkit.planning.profiler.apply_strategy", in_parts)
-    with profiler_of(question()) as profiler:
+def sharing(network, **settings):
+    """What several stages read is mixed a part of the batch after the other."""
+    share_values(network, Sharing())
+    return "planned"
+
+
+@pytest.mark.parametrize(("model", "strategy"), [("resnet10", in_parts), ("redimnet2_b4", sharing)])
+def test_what_grows_with_a_part_of_the_batch_is_as_in_a_step_and_no_less(monkeypatch, model, strategy):
+    monkeypatch.setattr("svtoolkit.planning.profiler.apply_strategy", strategy)
+    asked = question() if model == "resnet10" else replace(question(), model=ModelConfig(model))
+    with profiler_of(asked) as profiler:
         profile = profiler.profile_step(MemoryStrategyConfig("store"), "fp32")
         buffers = sum(b.nbytes for module in (profiler.network, profiler.head) for b in module.buffers())
         network, head = profiler.network, profiler.head
