@@ -41,7 +41,7 @@ from svtoolkit.memory.planner.clock import CONSUMER_GPU, Clock
 from svtoolkit.models import build_model
 from svtoolkit.reporting.canvas import COLOURS, GRID, drawing, png_bytes
 from svtoolkit.reporting.inline_svg import INK
-from svtoolkit.reversible.chunks import two_for_all
+from svtoolkit.reversible.parts import two_for_all
 from svtoolkit.reversible.recomputation import untracked_statistics
 from svtoolkit.system.atomic import atomic_write
 

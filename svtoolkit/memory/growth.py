@@ -1,6 +1,6 @@
 """How a step grows with its batch, told by one batch: whether a size is a multiple of it, or of a part of it.
 
-The batch is a prime that is one less than a multiple of the parts that ``svtoolkit.reversible.chunks`` divides it into:
+The batch is a prime that is one less than a multiple of the parts that ``svtoolkit.reversible.parts`` divides it into:
 all parts are of as many crops, another prime, but for the last, which has one crop less. No weight has a size that is a
 multiple of any of them.
 """
@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Iterable
 
-from svtoolkit.reversible.chunks import CHUNKS
+from svtoolkit.reversible.parts import PARTS
 
 LARGE = 1_000_003
 """Crops of a part, at least: rarely is anything else a multiple of that."""
@@ -29,7 +29,7 @@ class Growth:
         part: crops of all parts but the last, which has one less.
     """
 
-    def __init__(self, sizes: Iterable[int] = (), parts: int = CHUNKS) -> None:
+    def __init__(self, sizes: Iterable[int] = (), parts: int = PARTS) -> None:
         self.parts = parts
         known = {size for size in sizes if size}
         self.part = next(

@@ -93,11 +93,11 @@ class WorkLog(Observer):
         return work
 
     def mark(self) -> Counter[Work]:
-        """As ``svtoolkit.reversible.chunks.Counts``."""
+        """As ``svtoolkit.reversible.parts.Counts``."""
         return self.work.copy()
 
     def repeat(self, mark: Counter[Work], times: int) -> None:
-        """As ``svtoolkit.reversible.chunks.Counts``."""
+        """As ``svtoolkit.reversible.parts.Counts``."""
         for work, count in (self.work - mark).items():
             self.work[work] += times * count
 

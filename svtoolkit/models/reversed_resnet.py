@@ -21,12 +21,11 @@ from svtoolkit.models.speaker_network import ChainNetwork
 from svtoolkit.reversible import PACKED_BITS, Chain, MomentumSequence
 from svtoolkit.reversible.manual_backward import Request, recompute_backward
 from svtoolkit.reversible.manual_layers import NormRelu, has_hooks, norm_gradient
+from svtoolkit.reversible.parts import parts
 from svtoolkit.reversible.recomputation import untracked_statistics
 
 FEWEST_BLOCKS = 3
 """Blocks of one shape that run with momentum: of fewer, the inputs are no more than x and v are."""
-PARTS = 8
-"""In which the gradient of the shortcut is added, so that it is never there as a whole."""
 
 
 class _Change(RecomputedResidual):
@@ -61,7 +60,7 @@ class _Change(RecomputedResidual):
         inputs.append(norm_gradient(last, upstream, request.gradients))
         del last, upstream
         dx = self._input_gradient(x, inputs, request.gradients)
-        for part, gradient, passed in zip(*(whole.chunk(PARTS) for whole in (dx, grad_output, ~dead)), strict=True):
+        for part, gradient, passed in zip(*(parts(whole) for whole in (dx, grad_output, ~dead)), strict=True):
             part.sub_(gradient.mul(self.scale).masked_fill_(passed, 0))
         return dx
 

@@ -29,7 +29,7 @@ from svtoolkit.planning.memory_prediction import fake_world
 from svtoolkit.planning.step_profile import Level, StepProfile, envelope
 from svtoolkit.planning.teacher import Teacher, build_teacher
 from svtoolkit.planning.update_profile import UpdateProfile, profile_update
-from svtoolkit.reversible.chunks import two_for_all
+from svtoolkit.reversible.parts import two_for_all
 
 SAMPLES_PER_FRAME = 160
 """Of the waveform that a crop comes as, which stays through the step: 10 ms of 16 kHz."""

@@ -8,10 +8,7 @@ other the module is evaluated L + 1 times.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,10 +19,9 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from svtoolkit.reversible.batch_norms import Norm, PartOfBatch, Sums, levels_of, sums_of
 from svtoolkit.reversible.coupling import ReversibleSequence
 from svtoolkit.reversible.manual_layers import has_hooks
+from svtoolkit.reversible.parts import parts_of
 from svtoolkit.reversible.recomputation import ParameterGradients, untracked_statistics
 
-CHUNKS = 16
-"""Into which a batch is divided: what a gradient needs beside its input is a sixteenth, and kernels still have work."""
 KNOWN_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
@@ -78,43 +74,6 @@ def backward_in_chunks(
         for level in range(max(levels.values(), default=-1) + 1):
             _collect(module, x, dy, norms, sums, frozenset(n for n, of_norm in levels.items() if of_norm == level))
         return True, _differentiate(module, x, dy, norms, sums, gradients, needs_input=needs_input)
-
-
-class Counts(Protocol):
-    """Of what operations do or cost."""
-
-    def mark(self) -> Any:
-        """What is counted so far."""
-
-    def repeat(self, mark: Any, times: int) -> None:
-        """Count what was counted since a mark so many times more."""
-
-
-_COUNTS: ContextVar[Counts | None] = ContextVar("counts", default=None)
-
-
-@contextmanager
-def two_for_all(counts: Counts) -> Iterator[None]:
-    """Context for tensors without content: two chunks are evaluated, and the second is counted for all that follow."""
-    token = _COUNTS.set(counts)
-    try:
-        yield
-    finally:
-        _COUNTS.reset(token)
-
-
-def parts_of(batch: int) -> Iterator[slice]:
-    """Of a batch, one after the other."""
-    size = max(1, -(-batch // CHUNKS))
-    begins, counts = range(0, batch, size), _COUNTS.get()
-    if counts is None:
-        yield from (slice(begin, begin + size) for begin in begins)
-        return
-    yield slice(0, size)
-    before = counts.mark()
-    if len(begins) > 1:
-        yield slice(size, 2 * size)  # as the first, but that sums are there
-        counts.repeat(before, len(begins) - 2)
 
 
 def _levels(module: nn.Module, x: Tensor, norms: list[Norm], *, needs_input: bool) -> dict[int, int] | None:

@@ -29,12 +29,11 @@ from svtoolkit.reversible.coupling import Record, ReversibleSequence, layout_of,
 from svtoolkit.reversible.grid import snap, snap_
 from svtoolkit.reversible.manual_backward import recompute_backward
 from svtoolkit.reversible.manual_layers import has_hooks
+from svtoolkit.reversible.parts import parts
 from svtoolkit.reversible.recomputation import ParameterGradients, RandomState
 
 PACKED_BITS = (0, 1, 2, 4, 8)
 """Bits of a remainder, a whole number of which fill a byte; 0: none."""
-PARTS = 8
-"""In which remainders are packed, one after the other: numbers that are not packed yet take four bytes each."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +164,7 @@ class MomentumSequence(ReversibleSequence):
             velocity.neg_()
             return []
         assert grid is not None
-        return [_shift_(part, self.bits, grid) for part in velocity.chunk(PARTS)]
+        return [_shift_(part, self.bits, grid) for part in parts(velocity)]
 
     def _recover(self, velocity: Tensor, kept: list[Tensor], grid: int | None) -> Callable[[Tensor], object]:
         """Turns v behind a function into v before it, in place, once the value of the function is known."""
@@ -178,7 +177,7 @@ class MomentumSequence(ReversibleSequence):
                 return
             assert grid is not None
             velocity.mul_(-(2.0**self.bits))
-            for part, packed in zip(velocity.chunk(PARTS), kept, strict=True):
+            for part, packed in zip(parts(velocity), kept, strict=True):
                 part.add_(_unpack(packed, self.bits, part), alpha=2.0**-grid)
 
         return recover

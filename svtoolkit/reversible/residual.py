@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from svtoolkit.reversible.batch_norms import Norm, Sums, input_gradient, normalised, sums_of
-from svtoolkit.reversible.chunks import KNOWN_NORMS, parts_of
+from svtoolkit.reversible.chunks import KNOWN_NORMS
 from svtoolkit.reversible.manual_backward import Request, recompute_backward
+from svtoolkit.reversible.parts import parts_of
 from svtoolkit.reversible.plans import Plan
 from svtoolkit.reversible.recomputation import ParameterGradients
 from svtoolkit.reversible.tape import Run, record, unwind

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from svtoolkit.reversible.batch_norms import product_sums
-from svtoolkit.reversible.chunks import parts_of
+from svtoolkit.reversible.parts import parts_of
 from svtoolkit.reversible.recipes import Kept, Recipe, made_again
 from svtoolkit.reversible.recomputation import AutocastState, graph_is_kept
 from svtoolkit.reversible.stash import Stash

@@ -114,7 +114,19 @@ def sharing(network, **settings):
     return "planned"
 
 
-@pytest.mark.parametrize(("model", "strategy"), [("resnet10", in_parts), ("redimnet2_b4", sharing)])
+def as_strategy(name):
+    return lambda network, **settings: apply_strategy(network, name)
+
+
+@pytest.mark.parametrize(
+    ("model", "strategy"),
+    [
+        ("resnet10", in_parts),
+        ("redimnet2_b4", sharing),
+        ("reversed_resnet34", as_strategy("reversible")),
+        ("revnext_tiny", as_strategy("hybrid")),
+    ],
+)
 def test_what_grows_with_a_part_of_the_batch_is_as_in_a_step_and_no_less(monkeypatch, model, strategy):
     monkeypatch.setattr("svtoolkit.planning.profiler.apply_strategy", strategy)
     asked = question() if model == "resnet10" else replace(question(), model=ModelConfig(model))

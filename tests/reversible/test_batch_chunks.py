@@ -22,7 +22,8 @@ from svtoolkit.memory.ledger import MemoryLedger
 from svtoolkit.models.blocks import BasicBlock, Bottleneck, DFBottleneck
 from svtoolkit.reversible import Chain, Leaf, Segment
 from svtoolkit.reversible.batch_norms import Norm, PartOfBatch, levels_of, recorded_norms, sums_of
-from svtoolkit.reversible.chunks import CHUNKS, can_chunk
+from svtoolkit.reversible.chunks import can_chunk
+from svtoolkit.reversible.parts import PARTS
 
 torch.set_num_threads(1)
 
@@ -144,7 +145,7 @@ def test_evaluations():
     chain.planner = chunked
     chain(random_map(17, WIDTH, 4, 4)).sum().backward()
     assert block.sizes == [17, 1, *[2, 2, 2, 2, 2, 2, 2, 2, 1] * 3]
-    assert CHUNKS == 16
+    assert PARTS == 16
 
 
 class Inside(torch.autograd.Function):

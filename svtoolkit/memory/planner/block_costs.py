@@ -18,8 +18,9 @@ from svtoolkit.memory.planner.costs import Block, Option
 from svtoolkit.memory.planner.stopwatch import Stopwatch
 from svtoolkit.reversible import EightBits, ReversibleSequence, Stash
 from svtoolkit.reversible.batch_norms import known_norms, recorded_norms
-from svtoolkit.reversible.chunks import can_chunk, two_for_all
+from svtoolkit.reversible.chunks import can_chunk
 from svtoolkit.reversible.manual_backward import can_group, is_manual
+from svtoolkit.reversible.parts import two_for_all
 from svtoolkit.reversible.plans import Part, Way
 from svtoolkit.reversible.segments import run_parts
 

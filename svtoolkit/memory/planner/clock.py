@@ -48,11 +48,11 @@ class Clock(Observer):
         self._known = _KNOWN.setdefault(rates, {})
 
     def mark(self) -> float:
-        """As ``svtoolkit.reversible.chunks.Counts``."""
+        """As ``svtoolkit.reversible.parts.Counts``."""
         return self.seconds
 
     def repeat(self, mark: float, times: int) -> None:
-        """As ``svtoolkit.reversible.chunks.Counts``."""
+        """As ``svtoolkit.reversible.parts.Counts``."""
         self.seconds += times * (self.seconds - mark)
 
     def see(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any, form: Hashable) -> None:

@@ -24,7 +24,7 @@ from svtoolkit.memory.planner.surroundings import Crops, measure_network
 from svtoolkit.memory.strategies.planned import put_under
 from svtoolkit.models.blocks import BasicBlock, DFBottleneck
 from svtoolkit.reversible import Chain, EightBits, Sharing
-from svtoolkit.reversible.chunks import two_for_all
+from svtoolkit.reversible.parts import two_for_all
 from svtoolkit.reversible.plans import Part, Plan, Segment
 
 CROPS = Crops(16, 32, 16)
