@@ -7,8 +7,9 @@ context, a convolution's workspace and the slack of the allocator (``svtoolkit.p
 roofline of its operations on the card, in times that of stored activations at the same micro-batch, whether these would
 fit or not. The effective batch is 256, in micro-batches of 8 or more.
 
-Depth grows in the third stage, and memory with it on a straight line: it is laid through two depths, and a third one
-shows how straight it is. The waterfall adds one option after the other to a step on 64 crops.
+Depth grows in the third stage, and memory with it on a straight line, one for the passes and one for the update: it is
+laid through two depths, and a third one shows how straight it is. The waterfall adds one option after the other to a
+step on 64 crops.
 """
 
 from __future__ import annotations
@@ -18,21 +19,16 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from benchmarks.extremes_page import SMALLEST_MICRO_BATCH, WATERFALL_BATCH, format_page
+from benchmarks.extremes_steps import Step, Way, profile, way
 from benchmarks.machine import command_line, write_page, write_record
-from benchmarks.published import TOTAL_BATCH
-from benchmarks.training_step import BINS, CLASSES, FRAMES, OPTIMIZERS
-from svtoolkit.config import CheckpointConfig, MemoryPredictionConfig, MemoryStrategyConfig, ModelConfig
-from svtoolkit.memory.registry import STRATEGIES
 from svtoolkit.models.registry import NETWORKS
-from svtoolkit.planning.cards import CARDS, GIB, Card
-from svtoolkit.planning.profiler import profiler_of
-from svtoolkit.planning.step_profile import StepProfile
-from svtoolkit.planning.update_profile import UpdateProfile
+from svtoolkit.planning.cards import CARDS, GIB
 from svtoolkit.registry import Row
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -40,7 +36,6 @@ BEGIN = "<!-- begin: benchmarks/extremes.py -->\n"
 
 GPUS = ("2080ti", "3050_laptop", "gtx750")
 """Cards of 11, 4 and 1 GiB, as sold: a process sees a little less."""
-SMALLEST_MICRO_BATCH = 8
 
 VOX1_H = {
     "redimnet2_b6": 0.985, "resnet293": 1.311, "revnet230": 1.33, "revnet245": 1.35, "resnet152": 1.39,
@@ -49,90 +44,14 @@ VOX1_H = {
 """Published EER on VoxCeleb1-H in percent, trained on VoxCeleb2: of the first two, fine-tuned, by WeSpeaker
 (docs/published_models.md), of the others by Liu & Qian, table V."""
 
+TIMES = (1.2, 1.35, 1.7, 2.0)
+"""Of plans that are tried: in times of a step with stored activations."""
+
 DEEP = {"ResNet": "resnet152", "RevNet": "revnet197", "DF-RevNet": "df_revnet377"}
 """Family -> the network of which the third stage is varied."""
-DEPTHS, CHECKED_DEPTH = (4, 8), 20
-"""Blocks of the third stage: where the line is laid, and where it is tried."""
-
-WATERFALL_BATCH = 64
-
-
-@dataclass(frozen=True, eq=False)
-class Way:
-    """How a step is made: memory strategy, precision, optimizer."""
-
-    memory: MemoryStrategyConfig
-    precision: str
-    optimizer: str
-
-    @property
-    def title(self) -> str:
-        memory = self.memory.strategy
-        if isinstance(self.memory, CheckpointConfig) and self.memory.segments != "blocks":
-            memory += f", {self.memory.segments}"
-        return f"{memory}, {'16 bits' if self.precision != 'fp32' else 'fp32'}, {self.optimizer}"
-
-
-def way(strategy: str, precision: str, optimizer: str) -> Way:
-    """With the settings that a strategy begins with; one that is made for crops is told theirs."""
-    own = STRATEGIES[strategy].settings or MemoryStrategyConfig
-    crops = {"frames": FRAMES, "num_bins": BINS, "precision": precision}
-    known = {field.name for field in fields(own)}
-    return Way(own(strategy, **{key: value for key, value in crops.items() if key in known}), precision, optimizer)
-
-
-@dataclass(frozen=True)
-class Step:
-    """A network's step one way, of any batch."""
-
-    step: StepProfile
-    update: UpdateProfile
-    parameters: int
-    layers: int | None
-
-    def tensors(self, micro_batch: int) -> float:
-        """Bytes at the peak of an effective batch of ``TOTAL_BATCH``, or of the micro-batch where that is more."""
-        accumulates = micro_batch < TOTAL_BATCH
-        passes = self.step.peak_bytes(micro_batch, accumulates=accumulates)
-        return self.update.state + max(passes, self.step.weights + self.step.gradients + self.update.transients)
-
-    def needed(self, micro_batch: int, card: Card) -> float:
-        """Bytes of the card that a process takes."""
-        tensors = self.tensors(micro_batch)
-        return tensors + sum(card.taken(tensors, self.step.largest_convolution * micro_batch).values())
-
-    def micro_batch(self, card: Card) -> int:
-        """The largest power of two up to the effective batch that fits; 0: not even one crop."""
-        size = TOTAL_BATCH
-        while size and self.needed(size, card) > card.memory_bytes:
-            size //= 2
-        return size
-
-    def seconds(self, micro_batch: int, card: Card) -> float:
-        """Of ``TOTAL_BATCH`` crops and their update, by the roofline."""
-        times = TOTAL_BATCH / micro_batch
-        return times * card.seconds(self.step.counted, micro_batch) + card.seconds(self.update.counted, 1)
-
-
-def profile(network: str, ways: Sequence[Way]) -> dict[Way, Step]:
-    """Steps of one network, which is built once."""
-    question = MemoryPredictionConfig(
-        frames=FRAMES, num_bins=BINS, num_classes=CLASSES, device="cpu", model=ModelConfig(network),
-        optim=OPTIMIZERS["sgd"](),
-    )  # fmt: skip
-    found, steps, updates = {}, {}, {}
-    with profiler_of(question) as profiler:
-        count = sum(weight.numel() for weight in profiler.network.parameters())
-        layers = getattr(profiler.network, "layers", None)
-        for each in ways:
-            key = (json.dumps(asdict(each.memory)), each.precision)
-            if key not in steps:
-                steps[key] = profiler.profile_step(each.memory, each.precision)
-            if each.optimizer not in updates:
-                updates[each.optimizer] = profiler.profile_update(OPTIMIZERS[each.optimizer]())
-            found[each] = Step(steps[key], updates[each.optimizer], count, layers)
-    print(network, file=sys.stderr)
-    return found
+DEPTHS, CHECKED_DEPTH = (40, 80), 160
+"""Blocks of the third stage: where the line is laid, and where it is tried. Shallow networks are on another one: only
+of a deep stage gradients that wait to be added to those of an earlier micro-batch are the peak."""
 
 
 # ---- the strongest ----
@@ -140,10 +59,10 @@ def profile(network: str, ways: Sequence[Way]) -> dict[Way, Step]:
 
 def ways_of(network: str) -> list[Way]:
     """Those that keep ever less: the quickest that fits is taken."""
-    strategies = ["store", "checkpoint", *(["planned"] if NETWORKS[network].help == "ResNet" else [])]
+    ways = [("store", {}), ("checkpoint", {}), *(("planned", {"times": times}) for times in TIMES)]
     if NETWORKS[network].help in ("RevNet", "DF-RevNet"):
-        strategies = ["store", "reversible"]
-    plain = [way(name, precision, "sgd") for name in strategies for precision in ("fp32", "fp16")]
+        ways = [("store", {}), ("reversible", {})]
+    plain = [way(name, precision, "sgd", **settings) for name, settings in ways for precision in ("fp32", "fp16")]
     return plain + [replace(each, optimizer="sgd_8bit") for each in plain]
 
 
@@ -162,7 +81,10 @@ def _quickest(name: str, steps: dict[Way, Step], gpu: str) -> dict[str, Any]:
         each = min(steps, key=lambda key: steps[key].needed(SMALLEST_MICRO_BATCH, card))
         return row | {"least_gib": round(steps[each].needed(SMALLEST_MICRO_BATCH, card) / GIB, 2)}
     best = min(fitting, key=lambda each: steps[each].seconds(fitting[each], card))
-    stored = next(each for each in steps if each.memory.strategy == "store" and each.precision == best.precision)
+    stored = max(
+        (each for each in steps if each.memory.strategy == "store" and each.precision == best.precision),
+        key=lambda each: each.optimizer == best.optimizer,
+    )
     size, step = fitting[best], steps[best]
     return row | {
         "way": best.title,
@@ -234,8 +156,8 @@ def _depth_of(
         one, other = (value(steps[depth][each]) for depth in DEPTHS)
         return Line(DEPTHS, (one, other))
 
-    needed = line(lambda step: step.needed(size, card))
-    blocks = needed.where(card.memory_bytes)
+    needed = [line(lambda step, peak=peak: step.needed_at_peaks(size, card)[peak]) for peak in (0, 1)]
+    blocks = min(each.where(card.memory_bytes) for each in needed)
     row: dict[str, Any] = {"gpu": gpu, "family": family, "way": chosen.title, "blocks": blocks}
     row |= {"layers": 0, "parameters": 0, "times_stored": None}
     if blocks:
@@ -246,7 +168,7 @@ def _depth_of(
             "times_stored": round(seconds / base, 2),
         }
     tried = steps[CHECKED_DEPTH][chosen].needed(size, card)
-    return row | {"line_off": round(needed.at(CHECKED_DEPTH) / tried - 1, 4) + 0.0}
+    return row | {"line_off": round(max(each.at(CHECKED_DEPTH) for each in needed) / tried - 1, 4) + 0.0}
 
 
 # ---- the waterfall ----
@@ -320,62 +242,6 @@ TABLES: dict[str, Callable[[Sequence[str]], Rows]] = {
     "strongest": lambda networks: (strongest(name) for name in networks),
 }
 """Rows of each table as they are counted, of the networks among which the strongest is."""
-
-
-# ---- tables ----
-
-
-def format_page(found: dict[str, list[dict[str, Any]]]) -> str:
-    """Markdown of all three."""
-    blocks = [
-        _table(
-            "**The strongest published network** (EER on VoxCeleb1-H) that trains:",
-            ("GPU", "network", "EER, %", "quickest way that fits", "micro-batch", "GiB", "times store",
-             "store's micro-batch"),
-            [_strongest_cells(row) for row in found["strongest"]],
-        ),
-        _table(
-            f"**The deepest network** that trains in micro-batches of {SMALLEST_MICRO_BATCH}:",
-            ("GPU", "family", "way", "blocks of stage 3", "layers", "parameters", "times store"),
-            [
-                (
-                    CARDS[row["gpu"]].title, row["family"], row["way"], f"{row['blocks']:,}", f"{row['layers']:,}",
-                    f"{row['parameters'] / 1e6:,.0f} M", "none fits" if row["times_stored"] is None
-                    else f"{row['times_stored']:.2f}",
-                )
-                for row in found["deepest"]
-            ],
-        ),
-        _table(
-            f"**What each option adds**, MiB at the peak of a step on {WATERFALL_BATCH} crops:",
-            ("network", "way", "weights", "gradients", "optimizer state", "activations", "transients", "peak", "saved"),
-            [
-                (row["network"], row["way"], *(f"{size:,.0f}" for size in row["mib"].values()),
-                 f"{row['peak_mib']:,.0f}", f"{row['saved_mib']:,.0f}")
-                for row in found["waterfall"]
-            ],
-        ),
-    ]  # fmt: skip
-    return "\n\n".join(blocks) + "\n"
-
-
-def _strongest_cells(row: dict[str, Any]) -> tuple[str, ...]:
-    head = (CARDS[row["gpu"]].title, f"`{row['network']}`", f"{row['eer_vox1_h']}")
-    if row["way"] is None:
-        return (*head, f"none: {row['least_gib']} GiB at least", "", "", "", "")
-    return (
-        *head,
-        row["way"],
-        str(row["micro_batch"]),
-        f"{row['gib']:.2f}",
-        f"{row['times_stored']:.2f}",
-        str(row["stored_micro_batch"] or "none fits"),
-    )
-
-
-def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join([title, "", *(f"| {' | '.join(line)} |" for line in lines)])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

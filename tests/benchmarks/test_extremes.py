@@ -10,8 +10,10 @@ import pytest
 import torch
 from paths import ROOT
 
-from benchmarks import extremes
-from benchmarks.extremes import BEGIN, Line, Way, deepened, format_page, profile, way
+from benchmarks import extremes, extremes_steps
+from benchmarks.extremes import BEGIN, Line, deepened
+from benchmarks.extremes_page import format_page
+from benchmarks.extremes_steps import Way, profile, way
 from benchmarks.machine import END
 from benchmarks.published import TOTAL_BATCH
 from svtoolkit.models import build_model
@@ -28,8 +30,8 @@ SMALL = replace(NETWORKS["revnet_tiny"], arguments=NETWORKS["revnet_tiny"].argum
 def few(monkeypatch: pytest.MonkeyPatch) -> list[Way]:
     """One small reversible network in short crops, two ways of a step."""
     monkeypatch.setitem(NETWORKS.rows, "revnet_small", SMALL)
-    monkeypatch.setattr(extremes, "FRAMES", 24)
-    monkeypatch.setattr(extremes, "CLASSES", 2000)
+    monkeypatch.setattr(extremes_steps, "FRAMES", 24)
+    monkeypatch.setattr(extremes_steps, "CLASSES", 2000)
     return [way("store", "fp32", "sgd"), way("reversible", "fp32", "sgd_8bit")]
 
 
@@ -40,7 +42,7 @@ def test_the_page_shows_what_was_counted() -> None:
 
 def test_depth_grows_on_a_straight_line() -> None:
     assert len(RECORD["deepest"]) == 3 * 4 * len(extremes.GPUS)
-    assert all(abs(row["line_off"]) < 0.01 for row in RECORD["deepest"])
+    assert all(abs(row["line_off"]) < 0.001 for row in RECORD["deepest"])
     line = Line((4, 8), (10.0, 14.0))
     assert (line.at(20), line.where(26.5), line.where(3.0)) == (26.0, 20, 0)
 
@@ -51,7 +53,7 @@ def test_a_micro_batch_fits_and_twice_as_many_do_not(few: list[Way]) -> None:
     needed = stored.needed(32, CARDS["2080ti"])
     card = replace(CARDS["2080ti"], gib=(needed + 1e5) / GIB)
     assert stored.micro_batch(card) == 32
-    assert stored.needed(64, card) > card.memory_bytes >= stored.needed(32, card) > stored.tensors(32)
+    assert stored.needed(64, card) > card.memory_bytes >= stored.needed(32, card) > max(stored.peaks(32))
     assert reversible.micro_batch(card) >= 64
     assert stored.micro_batch(replace(card, gib=0.455)) == 0
     assert stored.seconds(32, card) < reversible.seconds(32, card)
@@ -127,3 +129,5 @@ def test_ways_keep_ever_less() -> None:
     ]
     assert "reversible, 16 bits, sgd_8bit" in titles
     assert not any(title.startswith("reversible") for title in (each.title for each in extremes.ways_of("resnet34")))
+    plans = [each.title for each in extremes.ways_of("redimnet2_b6") if each.memory.strategy == "planned"]
+    assert plans[1:3] == ["planned at 1.2 times, 16 bits, sgd", "planned at 1.35 times, fp32, sgd"]
