@@ -101,7 +101,7 @@ def test_gradients_of_an_earlier_micro_batch_are_there_from_the_beginning(memory
 
 
 def in_parts(network, **settings):
-    """Every block an eighth of the batch after the other."""
+    """Every block in parts of the batch, one after the other."""
     for module in network.modules():
         if isinstance(module, Chain):
             module.planner = lambda count: tuple(Leaf(position, "chunks") for position in range(count))

@@ -118,7 +118,7 @@ def test_other_layers_are_refused(layers):
 
 @pytest.mark.parametrize("kind", FUNCTIONS)
 def test_backward_holds_the_tensors_of_one_layer(kind):
-    """Beside input and given gradient: value and gradient, and an eighth of what a convolution adds to them."""
+    """Beside input and given gradient: value and gradient, and a sixteenth of what a convolution adds to them."""
     function, batch = function_of(kind, WIDTH), 16
     function.layerwise = True
     x, upstream = random_map(batch, WIDTH, 40, 40), random_map(batch, WIDTH, 40, 40, seed=1)
@@ -126,4 +126,4 @@ def test_backward_holds_the_tensors_of_one_layer(kind):
     with torch.no_grad(), MemoryLedger() as ledger:
         recompute_backward(function, x, upstream, ParameterGradients(function.parameters()), value_hook=lambda v: None)
     held = max(accumulate(change.difference for change in ledger.changes))
-    assert 4 * size < held < 4.35 * size
+    assert 4 * size < held < 4.1 * size
