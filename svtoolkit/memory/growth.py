@@ -31,6 +31,7 @@ class Growth:
     Attributes:
         batch: crops.
         part: crops of all parts but the last, which has one less.
+        most_fixed: whatever is larger grows.
     """
 
     def __init__(self, sizes: Iterable[int] = (), parts: int = PARTS) -> None:
