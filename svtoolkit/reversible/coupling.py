@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -94,6 +95,10 @@ class ReversibleSequence(nn.Sequential):
         self.exact_bits = EXACT_BITS
         self._largest: Tensor | None = None
         self._has_warned = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Of a copy, which has seen no stream yet."""
+        return self.__dict__ | {"_largest": None}
 
     def steps(self) -> list[AdditiveCoupling | InvertiblePooling]:
         """Couplings and poolings in order.

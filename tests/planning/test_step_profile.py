@@ -15,6 +15,7 @@ from svtoolkit.config import (
     MemoryPredictionConfig,
     MemoryStrategyConfig,
     ModelConfig,
+    PlannedConfig,
     RecomputeNormConfig,
     ResNetConfig,
     SGD8bitConfig,
@@ -145,6 +146,14 @@ def test_what_grows_with_a_part_of_the_batch_is_as_in_a_step_and_no_less(monkeyp
                 del losses
             predicted = profile.peak_bytes(batch) - buffers - batch * WAVEFORM
             assert 0.999 * ledger.peak() <= predicted <= 1.01 * ledger.peak()
+
+
+def test_a_plan_is_profiled_after_a_reversible_step():
+    """As on one core, where one process does it all."""
+    with profiler_of(replace(question(), model=ModelConfig("revnext_tiny"))) as profiler:
+        profiler.profile_step(MemoryStrategyConfig("hybrid"), "fp32")
+        profile = profiler.profile_step(PlannedConfig("planned", times=1.7), "fp32")
+    assert profile.strategy == "planned"
 
 
 def test_it_survives_json():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 
 import pytest
@@ -86,6 +87,12 @@ def test_the_largest_value_is_read_once():
     ran(sequence)
     assert sequence.largest_value() == 3.0
     assert sequence.largest_value() is None
+
+
+def test_a_copy_has_seen_no_stream():
+    sequence = ran(outgrowing(-3.0))
+    assert copy.deepcopy(sequence).largest_value() is None
+    assert sequence.largest_value() == 3.0
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
