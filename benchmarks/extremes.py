@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from benchmarks.extremes_page import SMALLEST_MICRO_BATCH, WATERFALL_BATCH, format_page
-from benchmarks.extremes_steps import Step, Way, profile, way
+from benchmarks.extremes_page import format_page
+from benchmarks.extremes_steps import SMALLEST_MICRO_BATCH, WATERFALL_BATCH, Step, Way, profile, way
 from benchmarks.machine import command_line, write_page, write_record
 from svtoolkit.models.registry import NETWORKS
 from svtoolkit.planning.cards import CARDS, GIB

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from benchmarks.extremes_steps import SMALLEST_MICRO_BATCH, WATERFALL_BATCH
 from svtoolkit.planning.cards import CARDS
-
-SMALLEST_MICRO_BATCH = 8
-WATERFALL_BATCH = 64
 
 
 def format_page(found: dict[str, list[dict[str, Any]]]) -> str:

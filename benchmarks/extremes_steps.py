@@ -17,6 +17,9 @@ from svtoolkit.planning.profiler import profiler_of
 from svtoolkit.planning.step_profile import StepProfile
 from svtoolkit.planning.update_profile import UpdateProfile
 
+SMALLEST_MICRO_BATCH = 8
+WATERFALL_BATCH = 64
+
 
 @dataclass(frozen=True, eq=False)
 class Way:
