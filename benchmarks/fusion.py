@@ -7,8 +7,8 @@ Of each fold whose network is trained, half of the training speakers are the coh
 the statistics and of the quality measures. A fusion is trained in two ways: with trials of the other half, whom the
 network has heard, and with trials of the held-out speakers of the other folds, whose networks have not heard them. Its
 scores of the held-out speakers of all folds are pooled, and compared with AS-Norm alone by pairs over speakers.
-"Calibrated" is AS-Norm through the fusion of one score, since scores of several networks are pooled. ``--base plda``
-has in its place PLDA, which is trained on the cohort.
+"Calibrated" is AS-Norm through the fusion of one score, since scores of several networks are pooled. ``--base`` has any
+other system of ``svt crossval`` in its place, the back end of which is trained on the cohort.
 """
 
 from __future__ import annotations
@@ -38,13 +38,11 @@ from svtoolkit.scoring.metrics import eer_from_rates, equal_error_rate
 from svtoolkit.scoring.normalisation import normalise_scores
 from svtoolkit.scoring.paired import compare_systems
 from svtoolkit.scoring.quality.measured import Measured, measure_quality
+from svtoolkit.scoring.systems import AS_NORM, System, systems_of
 
 TOP_N = 40  # closest training speakers of AS-Norm, as in the mini recipe
 MEASURES = ["log_duration", "magnitude", "cohort_mean"]
 HEARD, OTHER_FOLDS = "heard speakers", "other folds"
-
-BASES = {"as-norm": "AS-Norm", "plda": "PLDA"}
-"""How the network's embeddings are scored, and what that is called."""
 
 SYSTEMS = {
     "calibrated": ("network",),
@@ -87,7 +85,7 @@ class Row:
 
 
 def score_fold(
-    fold: Path, seed: int, root: Path | None, statistics: EmbeddingTable, measures: Sequence[str], base: str
+    fold: Path, seed: int, root: Path | None, statistics: EmbeddingTable, measures: Sequence[str], base: System
 ) -> tuple[Scored, Scored]:
     """The trials of the held-out speakers, and those of half of the training speakers."""
     train, held = (KaldiDir.read(fold / name, root) for name in ("train", "eval"))
@@ -101,18 +99,22 @@ def score_fold(
     )
     network = {name: read_embeddings(fold / f"seed{seed}" / "embeddings" / f"{name}.scp") for name in ("train", "eval")}
     members = EmbeddingTable(list(cohort), network["train"].matrix[network["train"].lookup(list(cohort))])
-    mean, net_cohort = mean_embedding(members), speaker_means(members, cohort)
+    net_cohort = speaker_means(members, cohort)
     whitening = train_backend("wccn", statistics, cohort, {"whiten": True})
     white = whitening.apply(statistics)
     white_cohort = speaker_means(white, cohort)
 
-    plda = train_backend("plda", network["train"], cohort) if base == "plda" else None
+    backend = None if base.backend is None else train_backend(base.backend, network["train"], cohort)
+    comparison = None if backend is None else backend.comparison
+    mean = mean_embedding(members) if backend is None and base.normalisation == AS_NORM else None
+    base_cohort = net_cohort if backend is None else speaker_means(backend.apply(members), cohort)
 
     def base_scores(table: EmbeddingTable, trials: Trials) -> np.ndarray:
-        if plda is not None and plda.comparison is not None:
-            return plda.comparison.scores(plda.apply(table), trials)
-        scores = cosine_scores(table, trials, mean=mean)
-        return normalise_scores(scores, trials, table, net_cohort, top_n=TOP_N, mean=mean)
+        table = table if backend is None else backend.apply(table)
+        scores = comparison.scores(table, trials) if comparison else cosine_scores(table, trials, mean=mean)
+        if base.normalisation != AS_NORM:
+            return scores
+        return normalise_scores(scores, trials, table, base_cohort, top_n=TOP_N, mean=mean, comparison=comparison)
 
     def score(data: KaldiDir, name: str, trials: Trials) -> Scored:
         columns = [
@@ -180,7 +182,7 @@ def compare(pairs: Sequence[tuple[Scored, Scored]], resamples: int) -> list[Row]
 
 def format_table(rows: Sequence[Row], base: str) -> str:
     lines = [
-        f"| trained with | {BASES[base]}, | EER % | gain, points (95 %, Holm) | Cllr | minCllr |",
+        f"| trained with | {base}, | EER % | gain, points (95 %, Holm) | Cllr | minCllr |",
         "|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -197,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Fusion on the folds of a cross-validation.")
     parser.add_argument("--exp", type=Path, required=True, help="exp_dir of svt crossval")
     parser.add_argument("--seed", type=int, default=42, help="of the networks")
-    parser.add_argument("--base", choices=BASES, default="as-norm", help="how the network's embeddings are scored")
+    parser.add_argument("--base", default=AS_NORM, help="system of svt crossval that scores the network's embeddings")
     parser.add_argument("--root", type=Path, help="folder that relative paths of wav.scp are taken from")
     parser.add_argument("--measures", nargs="+", default=MEASURES, help="quality measures")
     parser.add_argument("--workers", type=int, default=1, help="threads that read audio")
@@ -210,10 +212,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {options.exp}: no fold has embeddings of seed {options.seed}", file=sys.stderr)
         return 1
     try:
+        base = systems_of([options.base], key="--base")[options.base]
         statistics = statistics_of_folds(folds, options.root, options.workers)
-        pairs = [
-            score_fold(fold, options.seed, options.root, statistics, options.measures, options.base) for fold in folds
-        ]
+        pairs = [score_fold(fold, options.seed, options.root, statistics, options.measures, base) for fold in folds]
         rows = compare(pairs, options.resamples)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
