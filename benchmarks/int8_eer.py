@@ -27,7 +27,7 @@ from svtoolkit.deploy.gate import embed_all
 from svtoolkit.deploy.graph import export_graph
 from svtoolkit.deploy.metadata import with_metadata
 from svtoolkit.deploy.precision import quantise
-from svtoolkit.deploy.recordings import Recording, read_recordings
+from svtoolkit.deploy.recordings import Recording, read_recordings, with_digital_silence
 from svtoolkit.runtime.filter_bank import NumpyFilterBank
 from svtoolkit.runtime.model import RuntimeModel
 from svtoolkit.scoring.bootstrap import trial_speakers
@@ -91,7 +91,8 @@ def export_files(model: SpeakerModel, calibration: Sequence[Recording]) -> dict[
     """Precision -> content."""
     whole = export_graph(model.extractor.network, model.extractor.front_end, waveform=False)
     bank = NumpyFilterBank(model.description.features)
-    narrow = quantise(whole, "feats", [bank(each.samples)[np.newaxis] for each in calibration])
+    seen = [bank(each.samples)[np.newaxis] for each in with_digital_silence(calibration)]
+    narrow = quantise(whole, "feats", seen)
     return {
         precision: with_metadata(
             content, describe_export(model, waveform=False, precision=precision, weights_sha256=None)

@@ -15,7 +15,7 @@ from svtoolkit.deploy.gate import TOLERANCES, Agreement, Tolerance, compare, emb
 from svtoolkit.deploy.graph import export_graph
 from svtoolkit.deploy.metadata import why_not_sherpa, with_metadata
 from svtoolkit.deploy.precision import PRECISIONS, quantise, store_in_16_bits
-from svtoolkit.deploy.recordings import Recording
+from svtoolkit.deploy.recordings import Recording, with_digital_silence
 from svtoolkit.deploy.runtimes import require_runtime
 from svtoolkit.errors import UserError
 from svtoolkit.models.front_ends import KALDI
@@ -86,7 +86,7 @@ def export(
         model: on the CPU, in float32.
         exported: of ``describe_export``.
         recordings: to compare on, two or more.
-        calibration: of int8.
+        calibration: of int8; some are taken once more with digital silence.
         trials: of recordings, for scores and equal error rates; None: every pair.
         check: words of ``svtoolkit.deploy.runtimes``.
         tolerance: None: that of the precision.
@@ -103,7 +103,7 @@ def export(
     if exported.precision in ("fp16", "bf16"):
         content = store_in_16_bits(content, exported.precision)
     elif exported.precision == "int8":
-        content = quantise(content, exported.input, _inputs(exported, calibration))
+        content = quantise(content, exported.input, _inputs(exported, with_digital_silence(calibration)))
     tolerance = tolerance or TOLERANCES[exported.precision]
     expected = embed_all(model.embed, recordings)
     described = with_metadata(content, exported)
