@@ -22,13 +22,12 @@ import torch
 from benchmarks.machine import open_command, write_record
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.trials import Trials, read_trials
-from svtoolkit.deploy.export import describe_export
+from svtoolkit.deploy.export import calibration_inputs, describe_export
 from svtoolkit.deploy.gate import embed_all
 from svtoolkit.deploy.graph import export_graph
 from svtoolkit.deploy.metadata import with_metadata
 from svtoolkit.deploy.precision import quantise
-from svtoolkit.deploy.recordings import Recording, read_recordings, with_digital_silence
-from svtoolkit.runtime.filter_bank import NumpyFilterBank
+from svtoolkit.deploy.recordings import Recording, read_recordings
 from svtoolkit.runtime.model import RuntimeModel
 from svtoolkit.scoring.bootstrap import trial_speakers
 from svtoolkit.scoring.cosine import EmbeddingTable, cosine_scores
@@ -90,15 +89,12 @@ def measure(folder: str, train: str, evaluated: str, root: str | None, utterance
 def export_files(model: SpeakerModel, calibration: Sequence[Recording]) -> dict[str, bytes]:
     """Precision -> content."""
     whole = export_graph(model.extractor.network, model.extractor.front_end, waveform=False)
-    bank = NumpyFilterBank(model.description.features)
-    seen = [bank(each.samples)[np.newaxis] for each in with_digital_silence(calibration)]
-    narrow = quantise(whole, "feats", seen)
-    return {
-        precision: with_metadata(
-            content, describe_export(model, waveform=False, precision=precision, weights_sha256=None)
-        )
-        for precision, content in (("fp32", whole), ("int8", narrow))
-    }
+    fp32, int8 = (
+        describe_export(model, waveform=False, precision=precision, weights_sha256=None)
+        for precision in ("fp32", "int8")
+    )
+    narrow = quantise(whole, int8.input, calibration_inputs(int8, calibration))
+    return {"fp32": with_metadata(whole, fp32), "int8": with_metadata(narrow, int8)}
 
 
 def summarise(folds: Sequence[Fold], resamples: int) -> list[dict[str, Any]]:

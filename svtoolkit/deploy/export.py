@@ -86,7 +86,7 @@ def export(
         model: on the CPU, in float32.
         exported: of ``describe_export``.
         recordings: to compare on, two or more.
-        calibration: of int8; some are taken once more with digital silence.
+        calibration: of int8.
         trials: of recordings, for scores and equal error rates; None: every pair.
         check: words of ``svtoolkit.deploy.runtimes``.
         tolerance: None: that of the precision.
@@ -103,7 +103,7 @@ def export(
     if exported.precision in ("fp16", "bf16"):
         content = store_in_16_bits(content, exported.precision)
     elif exported.precision == "int8":
-        content = quantise(content, exported.input, _inputs(exported, with_digital_silence(calibration)))
+        content = quantise(content, exported.input, calibration_inputs(exported, calibration))
     tolerance = tolerance or TOLERANCES[exported.precision]
     expected = embed_all(model.embed, recordings)
     described = with_metadata(content, exported)
@@ -130,17 +130,22 @@ def export(
     return result
 
 
-def _inputs(exported: Exported, recordings: Sequence[Recording]) -> list[np.ndarray]:
-    """What the graph takes of each recording."""
+def calibration_inputs(exported: Exported, recordings: Sequence[Recording]) -> list[np.ndarray]:
+    """What the graph takes of recordings that calibrate, some once more with digital silence: (1, ...) each.
+
+    Raises:
+        UserError: there are none.
+    """
     if not recordings:
         raise UserError(
             "precision=int8 needs recordings to see how large activations are; give calibration=DIR, a data directory "
             "or a folder of a few dozen recordings of speech such as it will hear"
         )
+    seen = with_digital_silence(recordings)
     if exported.input == WAVEFORM:
-        return [each.samples[np.newaxis] for each in recordings]
+        return [each.samples[np.newaxis] for each in seen]
     bank = NumpyFilterBank(exported.features)
-    return [bank(each.samples)[np.newaxis] for each in recordings]
+    return [bank(each.samples)[np.newaxis] for each in seen]
 
 
 def _fewest(trials: Trials | None) -> int | None:
