@@ -15,6 +15,7 @@ from svtoolkit.deploy.gate import TOLERANCES, Tolerance
 from svtoolkit.deploy.recordings import Recording, made_recordings, read_recordings
 from svtoolkit.errors import UserError
 from svtoolkit.reporting.result_file import read_result
+from svtoolkit.scoring.extraction import too_short
 from svtoolkit.scoring.speaker_model import SpeakerModel
 from svtoolkit.system.atomic import atomic_write
 from svtoolkit.system.checksum import hash_file
@@ -41,7 +42,8 @@ def run(config: ExportConfig, _command_line: str) -> int:
     calibration = _read(config, model, config.calibration, config.calibration_utterances)
     compared = _compared(config, model) or calibration or made_recordings(model.sample_rate)
     if len(compared) < 2:
-        raise UserError(f"{config.data}: holds one recording, expected two or more, whose scores can be compared")
+        source = config.data or config.calibration
+        raise UserError(f"{source}: one recording was read of it, expected two or more, whose scores can be compared")
     usual = TOLERANCES[config.precision]
     tolerance = Tolerance(
         usual.cosine if config.min_cosine is None else config.min_cosine,
@@ -97,7 +99,12 @@ def _compared(config: ExportConfig, model: SpeakerModel) -> list[Recording]:
 def _read(config: ExportConfig, model: SpeakerModel, path: str | None, most: int | None) -> list[Recording]:
     if path is None:
         return []
-    return read_recordings(path, sample_rate=model.sample_rate, most=most, root=config.root, resample=config.resample)
+    found = read_recordings(path, sample_rate=model.sample_rate, most=most, root=config.root, resample=config.resample)
+    front_end = model.extractor.front_end
+    for each in found:
+        if len(each.samples) < front_end.num_samples(1):
+            raise UserError(f"{each.name}: {too_short(each.samples, front_end)}")
+    return found
 
 
 def _facts(result: dict[str, Any]) -> dict[str, Any]:

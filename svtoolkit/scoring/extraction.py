@@ -214,7 +214,7 @@ class EmbeddingExtractor:
         if samples.ndim != 1:
             raise UserError(f"found samples of shape {samples.shape}, expected one channel of shape (samples,)")
         if self.front_end.num_frames(len(samples)) < 1:
-            raise UserError(_too_short(samples, self.front_end))
+            raise UserError(too_short(samples, self.front_end))
         with self._evaluating():
             embedding = self.forward([samples])[0]
         if not np.isfinite(embedding).all():
@@ -279,7 +279,7 @@ class EmbeddingExtractor:
         except MemoryError:
             return f"{utterance.path}: does not fit into the memory of this machine; cut it into segments"
         if self.front_end.num_frames(len(samples)) < 1:
-            return f"{utterance.path}: {_too_short(samples, self.front_end)}"
+            return f"{utterance.path}: {too_short(samples, self.front_end)}"
         no_speech = None
         if min_voice > 0:
             no_speech = measure_voice(samples, self.front_end.sample_rate).why_no_speech(min_voice)
@@ -316,5 +316,6 @@ class EmbeddingExtractor:
         return batch
 
 
-def _too_short(samples: np.ndarray, front_end: FrontEnd) -> str:
+def too_short(samples: np.ndarray, front_end: FrontEnd) -> str:
+    """What is said of a recording without a single frame."""
     return f"{len(samples)} samples are shorter than one window of {front_end.num_samples(1)}; drop the utterance"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
+import soundfile
 import torch
 from command_material import BINS, said
 from exported_material import change, cosine_of, write_exported
@@ -61,6 +63,18 @@ def test_int8_needs_recordings_and_is_compared_on_trials(tmp_path, model, eval_d
     (agreement,) = told["checked"]["agreements"]
     assert agreement["recordings"] == 16
     assert 0 <= agreement["eer_torch"] <= 1
+
+
+@pytest.mark.parametrize("key", ["calibration", "data"])
+def test_recordings_that_are_too_few_or_too_short(tmp_path, model, key, capsys):
+    heard, out = tmp_path / "heard", tmp_path / "model.onnx"
+    heard.mkdir()
+    words = ["export", str(model), str(out), f"{key}={heard}", *(["precision=int8"] if key == "calibration" else [])]
+    soundfile.write(heard / "a.wav", np.zeros(8000), 8000)
+    assert f"error: {heard}: one recording" in said(capsys, *words)
+    soundfile.write(heard / "b.wav", np.zeros(3), 8000)
+    assert f"error: {heard / 'b.wav'}: 3 samples are shorter than one window of 200" in said(capsys, *words)
+    assert not out.exists()
 
 
 def test_a_graph_that_is_another_model_is_refused(tmp_path, model, monkeypatch, capsys):
