@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.inference import NAMES, processor_flags, write_model
+from benchmarks.inference import NAMES, write_model
 from benchmarks.machine import load_average, open_command, write_record
 from svtoolkit.audio.files import read_audio
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
@@ -36,6 +36,7 @@ from svtoolkit.features import build_front_end
 from svtoolkit.runtime.engines import ENGINES
 from svtoolkit.runtime.extraction import RuntimeExtractor
 from svtoolkit.runtime.model import RuntimeModel
+from svtoolkit.runtime.processor import processor_flags
 from svtoolkit.scoring.extraction import EmbeddingExtractor
 
 WAYS: dict[str, dict[str, Any]] = {

@@ -5,7 +5,8 @@
 Four convolutions of 3x3 with rectifiers between them, of the sizes of the four stages of a ResNet34 that hears 4 s, as
 `svt export` writes and quantises them, without anything else that a network has. Billions of multiplications and
 additions a second of one thread (``gmacs``), by the processor's time, on which other work weighs less; rows take turns.
-``product`` is a product of matrices by NumPy's BLAS, for what the processor can do in float32. ``whole`` is the gain
+``product`` is a product of matrices by NumPy's BLAS, for what the processor can do in float32, and by torch in float32
+and, where the processor has it, in bfloat16. ``whole`` is the gain
 over torch by all four stages, each as often as a ResNet34 has it.
 """
 
@@ -13,17 +14,20 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 from torch import nn
 
-from benchmarks.inference import NAMES, least_times, processor_flags
+from benchmarks.inference import NAMES, has_bfloat16, least_times
 from benchmarks.machine import load_average, open_command, write_record
 from svtoolkit.checkpoints.exported import EMBEDDING
 from svtoolkit.deploy.precision import quantise
 from svtoolkit.runtime.engines import ENGINES, open_engine
+from svtoolkit.runtime.processor import processor_flags
 
 PACKAGES = ("torch", "numpy", "onnxruntime", "openvino")
 LAYERS = 4
@@ -49,8 +53,14 @@ def write_stage(channels: int, bins: int, frames: int) -> tuple[nn.Module, dict[
 def measure(stages: Sequence[tuple[int, int, int, int]], repeats: int) -> list[dict[str, Any]]:
     """A row for the product, and for each stage, runtime and precision."""
     matrix = np.ones((PRODUCT, PRODUCT), dtype=np.float32)
+    of_product = {"what": "product", "gmac": PRODUCT**3 / 1e9}
     runs: dict[str, Callable[[], object]] = {"product": lambda: matrix @ matrix}
-    rows: dict[str, dict[str, Any]] = {"product": {"what": "product", "gmac": PRODUCT**3 / 1e9}}
+    rows: dict[str, dict[str, Any]] = {"product": of_product}
+    for kind, name in ((torch.float32, "fp32"), (torch.bfloat16, "bf16")):
+        if name == "fp32" or has_bfloat16():
+            of_kind = torch.from_numpy(matrix).to(kind)
+            runs[f"product {name}"] = partial(torch.matmul, of_kind, of_kind)
+            rows[f"product {name}"] = {**of_product, "runtime": "torch", "precision": name}
     for channels, bins, frames, _ in stages:
         module, files = write_stage(channels, bins, frames)
         given = np.random.default_rng(0).standard_normal((1, channels, bins, frames)).astype(np.float32)
@@ -63,7 +73,7 @@ def measure(stages: Sequence[tuple[int, int, int, int]], repeats: int) -> list[d
                 engine, name = open_engine(runtime, content, 1), f"{channels} {runtime} {precision}"
                 runs[name] = lambda engine=engine, given=given: engine.run("feats", given)  # type: ignore[misc]
                 rows[name] = {**of_stage, "runtime": NAMES[runtime], "precision": precision}
-    with torch.inference_mode():
+    with torch.inference_mode(), threadpool_limits(1):  # of NumPy's BLAS
         least = least_times(runs, repeats)
     return [
         {**row, "gmac": round(row["gmac"], 3), "milliseconds": round(1000 * used, 2),

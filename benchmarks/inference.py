@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,22 +35,17 @@ from svtoolkit.deploy.precision import quantise, store_in_16_bits
 from svtoolkit.deploy.recordings import made_recordings
 from svtoolkit.models import build_model
 from svtoolkit.models.front_ends import features_config
-from svtoolkit.runtime.engines import ENGINES, open_engine
+from svtoolkit.runtime.engines import ENGINES, OpenVino, open_engine
 from svtoolkit.runtime.filter_bank import NumpyFilterBank
+from svtoolkit.runtime.processor import processor_flags
 from svtoolkit.scoring.speaker_model import SpeakerModel
 
 PACKAGES = ("torch", "onnxruntime", "openvino")
-FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
 RATE = 16000
 VOICE = Path(__file__).resolve().parents[1] / "tests" / "material" / "sentence.flac"
 NAMES = {"onnx": "onnxruntime", "openvino": "OpenVINO"}
-
-
-def processor_flags() -> list[str]:
-    """Of ``FLAGS`` those that the processor has; empty where the system does not say."""
-    info = Path("/proc/cpuinfo")
-    found = info.read_text().split() if info.is_file() else []
-    return [flag for flag in FLAGS if flag in found]
+COMPUTED = "bf16 arithmetic"
+"""Beside bf16, which is stored in bfloat16 and computed with in float32 unless the processor has AMX."""
 
 
 def write_model(folder: Path, network: str) -> SpeakerModel:
@@ -78,15 +74,28 @@ def export_files(model: SpeakerModel) -> dict[str, bytes]:
 
 
 def least_times(runs: dict[str, Callable[[], object]], repeats: int) -> dict[str, tuple[float, float]]:
-    """Seconds of each, which take turns, by the clock and by the processor: other work on the machine only adds."""
+    """Seconds of each, which take turns, by the clock and by the processor: other work on the machine only adds.
+
+    Each is run twice and timed the second time: caches are its own by then, and the threads of the one before, which
+    wait for more work for a while before they sleep, are asleep.
+    """
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
-    for turn in range(repeats + 1):
+    for _ in range(repeats):
         for name, run in runs.items():
+            run()
             begin, used = time.perf_counter(), time.process_time()
             run()
-            if turn:  # the first one warms up
-                times[name].append((time.perf_counter() - begin, time.process_time() - used))
+            times[name].append((time.perf_counter() - begin, time.process_time() - used))
     return {name: (min(wall for wall, _ in each), min(used for _, used in each)) for name, each in times.items()}
+
+
+def has_bfloat16() -> bool:
+    """Whether the processor multiplies in bfloat16, fast or not."""
+    return bool({"avx512_bf16", "amx_bf16"} & set(processor_flags()))
+
+
+def cosine(found: np.ndarray, expected: np.ndarray) -> float:
+    return float(found @ expected / np.linalg.norm(found) / np.linalg.norm(expected))
 
 
 def measure(
@@ -100,29 +109,29 @@ def measure(
     network, given = model.extractor.network, torch.from_numpy(frames - frames.mean(1, keepdims=True))
 
     @torch.inference_mode()
-    def by_torch() -> np.ndarray:
-        return network(given).numpy()
+    def by_torch(precision: str) -> np.ndarray:
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == COMPUTED):
+            return network(given).float().numpy()
 
-    runs: dict[str, Callable[[], object]] = {"torch fp32": by_torch}
-    rows = {"torch fp32": {"runtime": "torch", "precision": "fp32"}}
-    cosines = {"torch fp32": 1.0}
-    expected = by_torch()[0]
+    runs: dict[str, Callable[[], Any]] = {
+        f"torch {each}": partial(by_torch, each) for each in ("fp32", COMPUTED) if each == "fp32" or has_bfloat16()
+    }
     for runtime in ENGINES:
         for precision, content in files.items():
-            engine = open_engine(runtime, content, threads)
-            name = f"{NAMES[runtime]} {precision}"
-            runs[name] = lambda engine=engine: engine.run("feats", frames)  # type: ignore[misc]
-            rows[name] = {"runtime": NAMES[runtime], "precision": precision}
-            found = engine.run("feats", frames)[0]
-            cosines[name] = float(found @ expected / np.linalg.norm(found) / np.linalg.norm(expected))
+            runs[f"{NAMES[runtime]} {precision}"] = partial(open_engine(runtime, content, threads).run, "feats", frames)
+    if has_bfloat16():
+        runs[f"{NAMES['openvino']} {COMPUTED}"] = partial(
+            OpenVino(files["bf16"], threads, bfloat16=True).run, "feats", frames
+        )
+    expected = runs["torch fp32"]()[0]
     least = least_times(runs, repeats)
     wall, used = least["torch fp32"]
     return [
         {
-            **rows[name], "threads": threads,
+            **dict(zip(("runtime", "precision"), name.split(" ", 1), strict=True)), "threads": threads,
             "milliseconds": round(1000 * seconds, 1), "times": round(wall / seconds, 2),
             "processor_milliseconds": round(1000 * processor, 1), "processor_times": round(used / processor, 2),
-            "cosine": round(cosines[name], 6),
+            "cosine": round(cosine(runs[name]()[0], expected), 6),
         }
         for name, (seconds, processor) in least.items()
     ]  # fmt: skip
@@ -171,9 +180,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         load = load_average()
         rows = []
         for threads in options.threads:
+            printed = len(rows)
             rows += measure(model, files, threads, options.repeats, options.seconds)
-            for row in rows[-1 - len(ENGINES) * len(files) :]:
-                print(row, flush=True)
+            print(*rows[printed:], sep="\n", flush=True)
         start = measure_start(Path(folder), files, options.seconds, options.starts)
         print(start)
     write_record(

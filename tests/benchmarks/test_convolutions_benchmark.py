@@ -13,6 +13,7 @@ from paths import ROOT
 pytest.importorskip("openvino")
 
 from benchmarks import convolutions
+from benchmarks.inference import has_bfloat16
 
 SYSTEMS = ["torch fp32", "onnxruntime fp32", "onnxruntime int8", "OpenVINO fp32", "OpenVINO int8"]
 
@@ -27,8 +28,10 @@ def test_rows(tmp_path: Path) -> None:
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     record = json.loads(output.read_text())
-    product, *rows = record["rows"]
-    assert product["what"] == "product"
+    products = [row for row in record["rows"] if row["what"] == "product"]
+    kinds = ["fp32", "bf16"] if has_bfloat16() else ["fp32"]
+    assert [row.get("precision") for row in products] == [None, *kinds]
+    rows = record["rows"][len(products) :]
     assert [f"{row['runtime']} {row['precision']}" for row in rows] == SYSTEMS
     assert {row["what"] for row in rows} == {"4 x 8 x 12"}
     assert record["whole"]["torch fp32"] == 1
