@@ -48,6 +48,7 @@ OF_SOME_COMMANDS = {
     "svtoolkit.scoring.evaluation": "evaluate",
     "svtoolkit.scoring.extraction": "embed",
     "svtoolkit.scoring.metrics": "calibrate evaluate",
+    "svtoolkit.training.crossval_settings": "crossval",
     "svtoolkit.training": "train",
 }
 """Rooms whose messages reach the user by these commands alone, though others import something of them."""

@@ -13,11 +13,11 @@ require_recordings() {
         die "--data $1: holds no folder; $expected"
 }
 
-# require_speakers DIR FOLDS: enough for trials in each fold.
+# require_speakers DIR FOLDS: enough for trials in each fold, and for the back end that the others train.
 require_speakers() {
-    local found fewer=""
+    local found fewer="" least=$((2 * $2 > 6 ? 2 * $2 : 6))
     found=$(cut -d ' ' -f 2 "$1/utt2spk" | sort -u | awk 'END { print NR }')
-    ((found < 4)) || fewer="give --folds $((found / 2)) or "
-    ((found >= 2 * $2)) ||
-        die "$1 has $found speakers, and --folds $2 needs two or more a fold: ${fewer}recordings of more speakers"
+    ((found < 6)) || fewer="give --folds $((found / 2)) or "
+    ((found >= least)) ||
+        die "$1 has $found speakers, and --folds $2 needs $least: ${fewer}recordings of more speakers"
 }

@@ -13,8 +13,9 @@ stages="$recipe/stages.sh" # where `svt recipe` puts it
 
 stop_stage=5
 exp_dir="$recipe/exp/synthetic"
-own_options=("--minutes N: of each training, of which there are FOLDS and one" "--folds N: parts of the speakers")
-own_minutes=60 own_folds=5
+own_options=("--minutes N: of each training, of which there are FOLDS and one" "--folds N: parts of the speakers"
+    "--networks N: trained of each fold and of all speakers, of other seeds, and scored as one")
+own_minutes=60 own_folds=5 own_networks=1
 help_message="Trains a speaker-verification network on few speakers, cross-validated: every speaker is held out once, so that the
 error rate and the threshold of the released network rest on all of them.
 
@@ -29,10 +30,11 @@ or report.: they go to that command without the prefix (crossval.seeds=[1,2,3]).
 parse_options "$@"
 minutes=$(whole_number --minutes "$own_minutes" 1)
 folds=$(whole_number --folds "$own_folds" 2)
+networks=$(whole_number --networks "$own_networks" 1)
 
 # ---- which override is for which command ----
 prepare=() crossval=(folds="$folds" average=9 "backends=[cosine,as-norm,plda]") average=() embed=() evaluate=() report=() train=()
-data_root=() experiment=(experiment=small) epochs=""
+data_root=() experiment=(experiment=small) epochs="" seed=42
 for override in "${overrides[@]}"; do
     case $override in
         prepare.* | crossval.* | average.* | embed.* | evaluate.* | report.*)
@@ -41,16 +43,22 @@ for override in "${overrides[@]}"; do
         data.root=*) data_root=(--root "${override#*=}") ;; # prepared directories hold absolute paths
         experiment=*) experiment=("$override") ;;
         trainer.epochs=*) epochs=${override#*=} ;;
+        seed=*) seed=${override#*=} ;;
         *) train+=("$override") ;;
     esac
 done
+seed=$(whole_number seed "$seed" 0)
+crossval+=(seed="$seed")
+if ((networks > 1)); then crossval+=(seeds="[$(seq -s , "$seed" $((seed + networks - 1)))]" ensemble=true); fi
 if [[ -n "$epochs" ]]; then crossval+=(trainer.epochs="$epochs"); else crossval+=(minutes="$minutes"); fi
 
 use_environment demo
 
 data="$exp_dir/data"
 model="$exp_dir/model"
-folded="$exp_dir/crossval"
+folded="$exp_dir/crossval" scored="$exp_dir/crossval" runs=("$exp_dir")
+if ((networks > 1)); then scored="$folded/ensemble"; fi
+for ((number = 2; number <= networks; number++)); do runs+=("$exp_dir/network$number"); done
 
 # ---- stage 1: prepare and validate ----
 inputs=(--seeded "${prepare[@]}" "${data_root[@]}" "${data_dirs[@]}")
@@ -83,7 +91,7 @@ fi
 inputs=("$data/all"/{wav.scp,utt2spk} "${experiment[@]}" "${train[@]}" "${crossval[@]}")
 if stage_wanted 2 && ! stage_fresh 2 "${inputs[@]}"; then
     stage_begin 2 "cross-validate"
-    [[ -n "$epochs" ]] || echo "$folds trainings of $minutes minutes each, and later one more on all speakers"
+    [[ -n "$epochs" ]] || echo "$((folds * networks)) trainings of $minutes minutes each, and later $networks more on all speakers"
     svt crossval "${experiment[@]}" --exp-dir "$folded" --data.train "$data/all" "${train[@]}" "${crossval[@]}"
     require_file "$folded/crossval.json" "the figures of all folds"
     stage_done 2 "${inputs[@]}"
@@ -91,23 +99,37 @@ fi
 
 # ---- stage 3: train on all speakers, for as many epochs ----
 [[ -n "$epochs" || ! -f "$folded/epochs.json" ]] || epochs=$(sed -n 's/.*"epochs": *\([0-9]*\).*/\1/p' "$folded/epochs.json")
-inputs=("$data/all"/{wav.scp,utt2spk} "${experiment[@]}" "${train[@]}" "epochs=$epochs")
+inputs=("$data/all"/{wav.scp,utt2spk} "${experiment[@]}" "${train[@]}" "epochs=$epochs" "seed=$seed" "networks=$networks")
 if stage_wanted 3 && ! stage_fresh 3 "${inputs[@]}"; then
     stage_begin 3 "train on all speakers"
     [[ -n "$epochs" ]] || die "$folded/epochs.json is missing, which says how long to train: run stage 2 first"
-    svt train "${experiment[@]}" --exp-dir "$exp_dir" --data.train "$data/all" "${train[@]}" trainer.epochs="$epochs"
-    require_file "$exp_dir/config.yaml" "the configuration of the run"
+    for place in "${!runs[@]}"; do
+        svt train "${experiment[@]}" --exp-dir "${runs[place]}" --data.train "$data/all" "${train[@]}" \
+            trainer.epochs="$epochs" seed=$((seed + place))
+        require_file "${runs[place]}/config.yaml" "the configuration of the run"
+    done
     stage_done 3 "${inputs[@]}"
 fi
 
 # ---- stage 4: the released network, its threshold, a cohort and a back end ----
-inputs=("$exp_dir/config.yaml" "$exp_dir/logs/history.jsonl" "$folded/scores/cosine" "$folded/eval/trials"
+inputs=("${runs[@]/%//config.yaml}" "${runs[@]/%//logs/history.jsonl}" "$scored/scores/cosine" "$scored/eval/trials"
     "${average[@]}" "${embed[@]}" "${evaluate[@]}")
 if stage_wanted 4 && ! stage_fresh 4 "${inputs[@]}"; then
     stage_begin 4 "average the last epochs, store the threshold of the folds, train a back end"
-    svt average --exp-dir "$exp_dir" --out "$model" num=9 "${average[@]}"
+    if ((networks == 1)); then
+        svt average --exp-dir "$exp_dir" --out "$model" num=9 "${average[@]}"
+    else
+        members=()
+        for place in "${!runs[@]}"; do
+            members+=("$exp_dir/members/$((place + 1))")
+            svt average --exp-dir "${runs[place]}" --out "${members[place]}" num=9 "${average[@]}"
+        done
+        listed=$(printf ",'%s'" "${members[@]}")
+        rm -rf -- "$model" # of another time
+        svt ensemble --models "[${listed:1}]" --out "$model"
+    fi
     require_file "$model/model.safetensors" "the released weights"
-    svt evaluate --scores "$folded/scores/cosine" --trials "$folded/eval/trials" --utt2spk "$folded/eval/utt2spk" \
+    svt evaluate --scores "$scored/scores/cosine" --trials "$scored/eval/trials" --utt2spk "$scored/eval/utt2spk" \
         --name crossval --store-threshold "$model" "${evaluate[@]}"
     svt embed --model "$model" --data "$data/all" --out "$exp_dir/embeddings/cohort" --num-workers "$nj" "${embed[@]}"
     require_lines "$exp_dir/embeddings/cohort.scp" "$(wc -l <"$data/all/utt2spk")" "embeddings of the cohort"
@@ -118,7 +140,7 @@ if stage_wanted 4 && ! stage_fresh 4 "${inputs[@]}"; then
 fi
 
 # ---- stage 5: report ----
-results=("$folded/scores"/{cosine,as-norm,plda}.json)
+results=("$scored/scores"/{cosine,as-norm,plda}.json)
 inputs=("${results[@]}" "$model/model.yaml" "${report[@]}")
 if stage_wanted 5 && ! stage_fresh 5 "${inputs[@]}"; then
     stage_begin 5 "report"

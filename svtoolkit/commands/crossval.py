@@ -12,18 +12,24 @@ from typing import Any
 
 import numpy as np
 
-from svtoolkit.commands import average, backend, embed, score, train
-from svtoolkit.config import AverageConfig, BackendConfig, CrossvalConfig, EmbedConfig, ScoreConfig, TrainConfig
+from svtoolkit.commands import average, backend, embed, ensemble, score, train
+from svtoolkit.config import (
+    AverageConfig,
+    BackendConfig,
+    CrossvalConfig,
+    EmbedConfig,
+    EnsembleConfig,
+    ScoreConfig,
+    TrainConfig,
+)
 from svtoolkit.data.fold_dirs import EVAL, TRAIN, FoldedData, read_folded
 from svtoolkit.data.folds import draw_folds, read_folds
 from svtoolkit.data.tables import write_table
 from svtoolkit.data.trials import read_trials
-from svtoolkit.distributed.rank import rank_in_environment
 from svtoolkit.errors import UserError
-from svtoolkit.reporting.crossval_lines import told_of_all, told_of_trainings
+from svtoolkit.reporting.crossval_lines import name_of, told_of_all, told_of_trainings
 from svtoolkit.runs.exp_dir import CONFIG, LOGS, check_same_config, write_config
 from svtoolkit.runs.run_history import read_history
-from svtoolkit.scoring.bootstrap import check_confidence
 from svtoolkit.scoring.evaluation import evaluate_scores
 from svtoolkit.scoring.pooled_folds import Fold, pool_folds
 from svtoolkit.scoring.systems import System, systems_of
@@ -32,6 +38,7 @@ from svtoolkit.system.output import inside_recipe, say_next
 from svtoolkit.system.output_folder import claim_folder, hold_alone
 from svtoolkit.system.plain_data import write_json
 from svtoolkit.system.regular_file import is_regular
+from svtoolkit.training.crossval_settings import check_crossval
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +51,7 @@ MADE_OF = "data.json"
 TIMED = "timed"
 """Folder of the run of which an epoch is timed."""
 
-FREE_KEYS = {"seed", "seeds", "only", "spk2fold", "backends", "resamples", "confidence"}
+FREE_KEYS = {"seed", "seeds", "ensemble", "only", "spk2fold", "backends", "resamples", "confidence"}
 """Keys that may change when a cross-validation is resumed: trainings and scores are added, intervals drawn anew. What
 stands in spk2fold is told by the digest of the data."""
 
@@ -66,7 +73,9 @@ class StoppedError(Exception):
 
 def run(config: CrossvalConfig, command_line: str) -> int:
     """Train and score what is not yet done, pool the scores, evaluate; the status is that of what stopped it."""
-    _check(config)
+    check_crossval(config)
+    if config.choose not in average.CHOICES:
+        raise UserError(f"choose is {config.choose!r}, expected last, best or ema")
     config = replace(config, seeds=config.seeds or [config.seed])
     out, folder = Path(config.exp_dir), Path(config.data.train)
     kaldi_dir = read_folded(folder, config.data.root, config.data.source)
@@ -119,57 +128,31 @@ def _make_ready(config: CrossvalConfig, data: FoldedData, out: Path, command_lin
 
 def _conclude(config: CrossvalConfig, data: FoldedData, out: Path, command_line: str) -> int:
     """Pool the scores where all folds have them; else say which have not."""
-    folds, systems = _folds(config, out), systems_of(config.backends, key="backends")
-    done = [_known(fold) for fold in folds]
-    complete = [known for known in done if systems.keys() <= known.keys()]
+    kinds = {"pooled": (out, _folds(config, out)), "ensemble": (out / "ensemble", _ensembles(config, out))}
+    systems = systems_of(config.backends, key="backends")
+    wanted = [fold for _, folds in kinds.values() for fold in folds]
+    complete = [known for known in map(_known, wanted) if systems.keys() <= known.keys()]
     for line in told_of_trainings(complete, systems):
         log.info("%s", line)
-    if len(complete) < len(folds):
-        log.info("%d of %d trainings are finished; who finishes the last pools the scores", len(complete), len(folds))
+    if len(complete) < len(wanted):
+        log.info("%d of %d trainings are finished; who finishes the last pools the scores", len(complete), len(wanted))
         return 0
-    pooled = pool_folds(
-        out, folds, systems, data, name=f"crossval of {config.folds} folds", command_line=command_line,
-        resamples=config.resamples, confidence=config.confidence,
-    )  # fmt: skip
-    for name, result in pooled.items():
-        result["mean_eer"] = float(np.mean([known[name]["eer"] for known in done]))
-    write_json(out / RESULT, {"command": command_line, "folds": done, "pooled": pooled})
-    for line in told_of_all(pooled):
-        log.info("%s", line)
+    figures: dict[str, Any] = {"command": command_line, "folds": complete}
+    for what, (folder, folds) in kinds.items():
+        if not folds:
+            continue
+        figures[what] = pool_folds(
+            folder, folds, systems, data, name=f"crossval of {config.folds} folds", command_line=command_line,
+            resamples=config.resamples, confidence=config.confidence,
+        )  # fmt: skip
+        for name, result in figures[what].items():
+            result["mean_eer"] = float(np.mean([_known(fold)[name]["eer"] for fold in folds]))
+        for line in told_of_all(figures[what], what):
+            log.info("%s", line)
+    write_json(out / RESULT, figures)
     compared = f"{config.backends[0]}.json"
     say_next("svt", "compare", str(out / "scores" / compared), str(Path(out.parent, "OTHER", "scores", compared)))
     return 0
-
-
-def _check(config: CrossvalConfig) -> None:
-    """Refuse what the words alone contradict, before anything is read or written."""
-    if rank_in_environment() is not None:
-        raise UserError("torchrun is for `svt train`; start svt crossval without it, with trainer.devices=N")
-    if len(set(config.only) & set(range(1, config.folds + 1))) < len(config.only):
-        raise UserError(f"only is {config.only}, expected folds from 1 to {config.folds}, each once, or [] for all")
-    if len(set(config.seeds)) < len(config.seeds):
-        raise UserError(f"seeds is {config.seeds}, expected each seed once")
-    for name in ("average", "targets_per_speaker"):
-        if getattr(config, name) < 1:
-            raise UserError(f"{name} is {getattr(config, name)}, expected 1 or more")
-    if config.choose not in average.CHOICES:
-        raise UserError(f"choose is {config.choose!r}, expected last, best or ema")
-    if config.choose == average.EMA and config.trainer.ema is None:
-        raise UserError("choose=ema needs a moving average, and trainer.ema is null; set trainer.ema=0.999")
-    if config.choose == "best" and config.validation.speakers == 0:
-        raise UserError("choose=best needs validation, and validation.speakers is 0; leave one of them out")
-    if config.top_n < 2:
-        raise UserError(f"top_n is {config.top_n}, expected 2 or more")
-    if config.minutes is not None and config.minutes <= 0:
-        raise UserError(f"minutes is {config.minutes:g}, expected more than 0, or null")
-    if config.crops is not None and config.crops < 1:
-        raise UserError(f"crops is {config.crops}, expected 1 or more, or null")
-    if config.crop_seconds <= 0:
-        raise UserError(f"crop_seconds is {config.crop_seconds:g}, expected more than 0 seconds")
-    if config.resamples < 0 or config.resamples == 1:
-        raise UserError(f"resamples is {config.resamples}, expected 2 or more, such as 1000, or 0: no intervals")
-    check_confidence(config.confidence)
-    systems_of(config.backends, key="backends")
 
 
 def _check_start(config: CrossvalConfig, out: Path) -> None:
@@ -194,6 +177,13 @@ def _folds(config: CrossvalConfig, out: Path) -> list[Fold]:
     ]
 
 
+def _ensembles(config: CrossvalConfig, out: Path) -> list[Fold]:
+    """Of all seeds together, where they are asked for."""
+    name = "-".join(map(str, ["ensemble", *config.seeds]))
+    folders = {number: out / f"fold{number}" for number in range(1, config.folds + 1) if config.ensemble}
+    return [Fold(number, None, folder, folder / name) for number, folder in folders.items()]
+
+
 def _known(fold: Fold) -> dict[str, Any]:
     """What a training gave so far."""
     noted = fold.exp_dir / DONE
@@ -203,25 +193,32 @@ def _known(fold: Fold) -> dict[str, Any]:
 def _do_folds(config: CrossvalConfig, out: Path, command_line: str) -> None:
     """Train and score what is not done yet of this process' folds."""
     systems = systems_of(config.backends, key="backends")
-    folds = [fold for fold in _folds(config, out) if not config.only or fold.number in config.only]
+    both = [*_folds(config, out), *_ensembles(config, out)]
+    folds = [fold for fold in both if not config.only or fold.number in config.only]
     for place, fold in enumerate(folds, start=1):
+        name = name_of(fold.number, fold.seed)
         if not (known := _known(fold)):
-            log.info("=== fold %d, seed %d: %d of %d trainings", fold.number, fold.seed, place, len(folds))
+            log.info("=== %s: %d of %d trainings", name, place, len(folds))
             known = _embed(config, fold, command_line)
             write_json(fold.exp_dir / DONE, known)
-        missing = [name for name in systems if name not in known]
-        for name in missing:
-            known[name] = _score(config, fold, name, systems[name], known["training_speakers"], command_line)
+        missing = [system for system in systems if system not in known]
+        for system in missing:
+            known[system] = _score(config, fold, system, systems[system], known["training_speakers"], command_line)
             write_json(fold.exp_dir / DONE, known)
         if not missing:
-            log.info("fold %d, seed %d: finished before", fold.number, fold.seed)
+            log.info("%s: finished before", name)
 
 
 def _embed(config: CrossvalConfig, fold: Fold, command_line: str) -> dict[str, Any]:
-    """Train, average, embed, each by the command of that name; returns what is known of the training."""
+    """Train and average, or join; embed; each by the command of that name; returns what is known of it."""
     model, embeddings = fold.exp_dir / "model", fold.exp_dir / "embeddings"
-    _succeed(train.run(_training(config, fold), command_line))
-    _succeed(average.run(AverageConfig(str(fold.exp_dir), config.average, config.choose, str(model)), command_line))
+    members = [Path(f"seed{seed}") for seed in (config.seeds if fold.seed is None else [fold.seed])]
+    if fold.seed is not None:
+        _succeed(train.run(_training(config, fold, fold.seed), command_line))
+        _succeed(average.run(AverageConfig(str(fold.exp_dir), config.average, config.choose, str(model)), command_line))
+    elif not model.exists():
+        models = [str(fold.data / member / "model") for member in members]
+        _succeed(ensemble.run(EnsembleConfig(models, str(model)), command_line))
     for part in (EVAL, TRAIN):
         settings = EmbedConfig(
             model=str(model), data=str(fold.data / part), out=str(embeddings / part),
@@ -231,10 +228,11 @@ def _embed(config: CrossvalConfig, fold: Fold, command_line: str) -> dict[str, A
         )  # fmt: skip
         _succeed(embed.run(settings, command_line))
     speakers = len(set(read_folded(fold.data / TRAIN, None, None).utt2spk.values()))
-    epochs = [record for record in read_history(fold.exp_dir / LOGS / "history.jsonl") if record["kind"] == "epoch"]
+    histories = [read_history(fold.data / member / LOGS / "history.jsonl") for member in members]
+    epochs = [[record for record in history if record["kind"] == "epoch"] for history in histories]
     return {
         "fold": fold.number, "seed": fold.seed, "trials": len(read_trials(fold.trials)), "training_speakers": speakers,
-        "epochs": len(epochs), "minutes": round(epochs[-1]["seconds"] / 60, 3),
+        "epochs": sum(map(len, epochs)), "minutes": round(sum(records[-1]["seconds"] for records in epochs) / 60, 3),
     }  # fmt: skip
 
 
@@ -264,13 +262,13 @@ def _score(
     return {"eer": figures["eer"], "min_dcf": figures["min_dcf"]}
 
 
-def _training(config: CrossvalConfig, fold: Fold) -> TrainConfig:
+def _training(config: CrossvalConfig, fold: Fold, seed: int) -> TrainConfig:
     """The settings of one training: those of all, on the data of the fold, where paths are absolute."""
     shared = {item.name: getattr(config, item.name) for item in fields(TrainConfig)}
     data = replace(config.data, train=str(fold.data / TRAIN), root=None, source=None)
-    own = {"exp_dir": str(fold.exp_dir), "seed": fold.seed, "data": data, "resume": "auto"}
+    own = {"exp_dir": str(fold.exp_dir), "seed": seed, "data": data, "resume": "auto"}
     if config.init_from is not None and is_regular(Path(config.init_from) / MADE_OF):
-        own["init_from"] = str(Path(config.init_from) / f"fold{fold.number}" / f"seed{fold.seed}")
+        own["init_from"] = str(Path(config.init_from) / f"fold{fold.number}" / f"seed{seed}")
     return TrainConfig(**shared | own)
 
 
@@ -283,7 +281,7 @@ def _with_epochs(config: CrossvalConfig, fold: Fold, minutes: float, out: Path, 
     noted = out / EPOCHS
     if not is_regular(noted):
         pilot = fold._replace(exp_dir=out / TIMED)
-        settings = _training(config, pilot)
+        settings = _training(config, pilot, config.seeds[0])
         log.info("=== an epoch of fold %d is timed", fold.number)
         _succeed(train.run(replace(settings, trainer=replace(settings.trainer, epochs=1)), command_line))
         seconds = read_history(pilot.exp_dir / LOGS / "history.jsonl")[-1]["seconds"]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         CompletionConfig,
         ConvertModelConfig,
         CopyConfig,
+        EnsembleConfig,
         MemoryPredictionConfig,
         ModelsConfig,
         PlanConfig,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
         EmbeddingLayersConfig,
         ERes2NetV2Config,
         InvertibleConfig,
+        MembersConfig,
         ModelConfig,
         OnnxConfig,
         PooledConfig,
@@ -115,8 +117,8 @@ __getattr__ = lazy_imports(
     {
         "backends": "BackendConfig LDAConfig PLDAConfig WhiteningConfig",
         "commands": (
-            "AverageConfig CompletionConfig ConvertModelConfig CopyConfig MemoryPredictionConfig ModelsConfig "
-            "PlanConfig PublishConfig RecipeConfig ReverseConfig ReversibilityConfig"
+            "AverageConfig CompletionConfig ConvertModelConfig CopyConfig EnsembleConfig MemoryPredictionConfig "
+            "ModelsConfig PlanConfig PublishConfig RecipeConfig ReverseConfig ReversibilityConfig"
         ),
         "compressed_model": "CompressModelConfig",
         "compression": "CompressConfig DistillationConfig TwoStageConfig",
@@ -130,7 +132,7 @@ __getattr__ = lazy_imports(
         ),
         "memory": "CheckpointConfig MemoryStrategyConfig OffloadConfig PlannedConfig RecomputeNormConfig",
         "networks": (
-            "EmbeddingLayersConfig ERes2NetV2Config InvertibleConfig ModelConfig OnnxConfig PooledConfig "
+            "EmbeddingLayersConfig ERes2NetV2Config InvertibleConfig MembersConfig ModelConfig OnnxConfig PooledConfig "
             "ReDimNet2SizesConfig ReDimNetSizesConfig RepVggConfig Res2NetConfig ResNetConfig "
             "ReversedResNetConfig RevNetConfig SpeakerNetConfig SpeechBrainConfig TitaNetConfig "
             "TransformersXVectorConfig"

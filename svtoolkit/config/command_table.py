@@ -68,6 +68,12 @@ COMMANDS: dict[str, Command] = {
     "average": Command(
         "commands:AverageConfig", "average checkpoints into a released model", ("exp_dir",), "exp/r34 num=10"
     ),
+    "ensemble": Command(
+        "commands:EnsembleConfig",
+        "several released models as one, whose cosines are the means of theirs",
+        (),
+        "models=[exp/a/model,exp/b/model] out=exp/ab",
+    ),
     "convert-model": Command(
         "commands:ConvertModelConfig",
         "a released model of another toolkit as ours, or ours as WeSpeaker's",

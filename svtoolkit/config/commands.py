@@ -28,6 +28,15 @@ class AverageConfig:
 
 
 @dataclass
+class EnsembleConfig:
+    """`svt ensemble`: several released models as one, whose cosines are the means of theirs."""
+
+    models: list[str] = setting(REQUIRED, "released models of the same features, ours or others', or hf://org/name")
+    out: str = setting(REQUIRED, "folder to make, of a released model")
+    front_end: str | None = setting(None, FRONT_END)
+
+
+@dataclass
 class ConvertModelConfig:
     """`svt convert-model`: a released model of another toolkit as ours, or one of ours as WeSpeaker's."""
 

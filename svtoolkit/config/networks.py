@@ -124,6 +124,13 @@ class OnnxConfig(ModelConfig):
 
 
 @dataclass
+class MembersConfig(ModelConfig):
+    """An ensemble, of which a release says all."""
+
+    members: list[dict[str, Any]] = setting([], "name and sizes of each network")
+
+
+@dataclass
 class TransformersXVectorConfig(ModelConfig):
     """An x-vector head of transformers, of which a release says all."""
 

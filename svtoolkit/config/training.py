@@ -226,6 +226,9 @@ class CrossvalConfig(TrainConfig):
     )
     fold_seed: int = setting(0, "of the folds and of the trials in them: the same for all systems to be compared")
     seeds: list[int] = setting([], "of the trainings: each fold is trained with each; []: with seed alone")
+    ensemble: bool = setting(
+        False, "true: score the networks of all seeds as one, too (svt ensemble), and pool that in exp_dir/ensemble"
+    )
     only: list[int] = setting(
         [],
         "folds of this process, where several share an exp_dir, such as jobs of a cluster; the one that finishes last "

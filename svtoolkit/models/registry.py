@@ -8,6 +8,7 @@ from svtoolkit.config import (
     EmbeddingLayersConfig,
     ERes2NetV2Config,
     InvertibleConfig,
+    MembersConfig,
     ModelConfig,
     OnnxConfig,
     PooledConfig,
@@ -278,6 +279,7 @@ frames, num_bins) -> (batch, embedding_dim)."""
 
 
 RELEASED_NETWORKS: dict[str, Row] = {
+    "ensemble": Row("svtoolkit.models.ensemble:Ensemble", MembersConfig, help="an ensemble"),
     "onnx": Row("svtoolkit.models.onnx_network:OnnxNetwork", OnnxConfig, help="an ONNX graph"),
     "transformers_xvector": Row(
         "svtoolkit.models.transformers_xvector:TransformersXVector",
@@ -285,7 +287,7 @@ RELEASED_NETWORKS: dict[str, Row] = {
         help="an x-vector head of transformers",
     ),
 }
-"""Networks that exist as releases of other toolkits alone: they are loaded, and not chosen by name."""
+"""Networks that exist as releases alone, of other toolkits or of several networks: loaded, and not chosen by name."""
 
 FINE_TUNED = frozenset({"transformers_xvector"})
 """Those of them that a run may begin with."""

@@ -18,17 +18,17 @@ from svtoolkit.system.plain_data import write_json
 
 
 class Fold(NamedTuple):
-    """One training of one fold of a cross-validation.
+    """One training of one fold of a cross-validation, or the ensemble of its trainings.
 
     Attributes:
         number: of the fold, from 1.
-        seed: of the training.
+        seed: of the training; None: the ensemble.
         data: folder with its data directories.
         exp_dir: of the run, with its scores.
     """
 
     number: int
-    seed: int
+    seed: int | None
     data: Path
     exp_dir: Path
 

@@ -9,12 +9,12 @@ from svtoolkit.models import build_model
 
 
 def test_the_embedding_is_what_the_last_frame_leaves():
-    network = build_model("ge2e_lstm", num_bins=5, embedding_dim=3)
-    frames = torch.randn(2, 4, 5)
+    network = build_model("ge2e_lstm", num_bins=5, embedding_dim=3).double()
+    frames = torch.randn(2, 4, 5, dtype=torch.float64)
     weights = network.state_dict()
     rows = list(frames.unbind(1))
     for layer in range(3):
-        hidden = cell = torch.zeros(2, 256)
+        hidden = cell = torch.zeros(2, 256, dtype=torch.float64)
         outputs = []
         for row in rows:
             gates = row @ weights[f"lstm.weight_ih_l{layer}"].T + weights[f"lstm.bias_ih_l{layer}"]
@@ -26,7 +26,7 @@ def test_the_embedding_is_what_the_last_frame_leaves():
         rows = outputs
     raw = (rows[-1] @ weights["embedding.weight"].T + weights["embedding.bias"]).clamp(min=0)
     expected = raw / raw.square().sum(1, keepdim=True).sqrt()
-    torch.testing.assert_close(network(frames), expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(network(frames), expected, rtol=0, atol=1e-12)
 
 
 def test_operations_of_an_lstm_are_counted():

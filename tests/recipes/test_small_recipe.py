@@ -50,11 +50,40 @@ def test_a_folder_of_recordings_comes_to_a_network_with_a_cross_validated_thresh
     assert again.stdout.count("nothing has changed, skipped") == 5
 
 
-def test_too_few_speakers_are_refused_before_anything_is_trained(tmp_path: Path) -> None:
-    write_audio(tmp_path / "speech", range(3), 2)
-    done = recipe("--data", tmp_path / "speech", "--exp-dir", tmp_path / "exp", *SHORT)
+def test_two_networks_are_released_as_one_with_the_threshold_of_both(tmp_path: Path) -> None:
+    speech, exp_dir = tmp_path / "my recordings", tmp_path / "an experiment"
+    write_audio(speech, range(6), 4)
+    done = recipe("--data", speech, "--exp-dir", exp_dir, "--networks", 2, "seed=7", *SHORT)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    content = json.loads((exp_dir / "crossval" / "crossval.json").read_text())
+    assert [(one["fold"], one["seed"]) for one in content["folds"]] == [
+        (1, 7), (2, 7), (1, 8), (2, 8), (1, None), (2, None),
+    ]  # fmt: skip
+    described = yaml.safe_load((exp_dir / "model" / "model.yaml").read_text())
+    assert [member["seed"] for member in described["training"]["members"]] == [7, 8]
+    result = json.loads((exp_dir / "crossval" / "ensemble" / "scores" / "cosine.json").read_text())
+    assert described["verification"]["threshold"] == pytest.approx(result["eer_threshold"], abs=1e-6)
+    report = json.loads((exp_dir / "report" / "result.json").read_text())
+    assert report["results"][0]["eer"] == result["eer"]
+
+    again = recipe("--data", speech, "--exp-dir", exp_dir, "--networks", 2, "seed=7", *SHORT)
+    assert again.stdout.count("nothing has changed, skipped") == 5, again.stderr
+
+
+@pytest.mark.parametrize(
+    ("speakers", "folds", "message"),
+    [
+        (5, 2, "has 5 speakers, and --folds 2 needs 6: recordings of more speakers"),
+        (6, 4, "has 6 speakers, and --folds 4 needs 8: give --folds 3 or recordings of more speakers"),
+    ],
+)
+def test_too_few_speakers_are_refused_before_anything_is_trained(
+    tmp_path: Path, speakers: int, folds: int, message: str
+) -> None:
+    write_audio(tmp_path / "speech", range(speakers), 2)
+    done = recipe("--data", tmp_path / "speech", "--exp-dir", tmp_path / "exp", *SHORT, "--folds", folds)
     assert done.returncode == 1
-    assert "has 3 speakers, and --folds 2 needs two or more a fold" in done.stderr
+    assert message in done.stderr
     assert not (tmp_path / "exp" / "crossval").exists()
 
 
