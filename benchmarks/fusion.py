@@ -1,14 +1,15 @@
 """What fusion with statistics of MFCCs and with quality measures gains on the folds of a cross-validation.
 
     svt crossval experiment=mini data.train=data/all exp_dir=exp/cv
-    python -m benchmarks.fusion --exp exp/cv --seed 42 --output benchmarks/results/fusion.json
+    python -m benchmarks.fusion --exp exp/cv --output benchmarks/results/fusion.json
 
 Of each fold whose network is trained, half of the training speakers are the cohort, of AS-Norm, of the whitening of
 the statistics and of the quality measures. A fusion is trained in two ways: with trials of the other half, whom the
 network has heard, and with trials of the held-out speakers of the other folds, whose networks have not heard them. Its
 scores of the held-out speakers of all folds are pooled, and compared with AS-Norm alone by pairs over speakers.
 "Calibrated" is AS-Norm through the fusion of one score, since scores of several networks are pooled. ``--base`` has any
-other system of ``svt crossval`` in its place, the back end of which is trained on the cohort.
+other system of ``svt crossval`` in its place, the back end of which is trained on the cohort; ``--training`` takes the
+networks of another seed, or the ensembles.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class Row:
 
 
 def score_fold(
-    fold: Path, seed: int, root: Path | None, statistics: EmbeddingTable, measures: Sequence[str], base: System
+    fold: Path, training: str, root: Path | None, statistics: EmbeddingTable, measures: Sequence[str], base: System
 ) -> tuple[Scored, Scored]:
     """The trials of the held-out speakers, and those of half of the training speakers."""
     train, held = (KaldiDir.read(fold / name, root) for name in ("train", "eval"))
@@ -97,7 +98,7 @@ def score_fold(
         (held, "eval", read_trials(fold / "eval" / "trials")),
         (train, "train", make_trials({name: train.spk2utt[name] for name in fused}, seed=0)),
     )
-    network = {name: read_embeddings(fold / f"seed{seed}" / "embeddings" / f"{name}.scp") for name in ("train", "eval")}
+    network = {name: read_embeddings(fold / training / "embeddings" / f"{name}.scp") for name in ("train", "eval")}
     members = EmbeddingTable(list(cohort), network["train"].matrix[network["train"].lookup(list(cohort))])
     net_cohort = speaker_means(members, cohort)
     whitening = train_backend("wccn", statistics, cohort, {"whiten": True})
@@ -198,7 +199,7 @@ def format_table(rows: Sequence[Row], base: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Fusion on the folds of a cross-validation.")
     parser.add_argument("--exp", type=Path, required=True, help="exp_dir of svt crossval")
-    parser.add_argument("--seed", type=int, default=42, help="of the networks")
+    parser.add_argument("--training", default="seed42", help="folder of each fold: seed42, or ensemble-42-43")
     parser.add_argument("--base", default=AS_NORM, help="system of svt crossval that scores the network's embeddings")
     parser.add_argument("--root", type=Path, help="folder that relative paths of wav.scp are taken from")
     parser.add_argument("--measures", nargs="+", default=MEASURES, help="quality measures")
@@ -207,14 +208,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, help="JSON file to write besides the printed table")
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(given)
-    folds = sorted(path.parents[2] for path in options.exp.glob(f"fold*/seed{options.seed}/embeddings/eval.scp"))
+    folds = sorted(path.parents[2] for path in options.exp.glob(f"fold*/{options.training}/embeddings/eval.scp"))
     if not folds:
-        print(f"error: {options.exp}: no fold has embeddings of seed {options.seed}", file=sys.stderr)
+        print(f"error: {options.exp}: no fold has embeddings of {options.training}", file=sys.stderr)
         return 1
     try:
         base = systems_of([options.base], key="--base")[options.base]
         statistics = statistics_of_folds(folds, options.root, options.workers)
-        pairs = [score_fold(fold, options.seed, options.root, statistics, options.measures, base) for fold in folds]
+        pairs = [score_fold(fold, options.training, options.root, statistics, options.measures, base) for fold in folds]
         rows = compare(pairs, options.resamples)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -75,7 +75,7 @@ def test_it_pools_the_folds_and_says_what_it_found(exp, tmp_path, capsys, monkey
 
 def test_without_a_fold_it_says_so(tmp_path, capsys):
     assert benchmark.main(["--exp", str(tmp_path)]) == 1
-    assert "no fold has embeddings of seed 42" in capsys.readouterr().err
+    assert "no fold has embeddings of seed42" in capsys.readouterr().err
 
 
 def test_an_unknown_system_is_named(exp, capsys):
