@@ -112,8 +112,9 @@ if stage_wanted 3 && ! stage_fresh 3 "${inputs[@]}"; then
 fi
 
 # ---- stage 4: the released network, its threshold, a cohort and a back end ----
-inputs=("${runs[@]/%//config.yaml}" "${runs[@]/%//logs/history.jsonl}" "$scored/scores/cosine" "$scored/eval/trials"
+inputs=("$scored/scores/cosine" "$scored/eval/trials"
     "${average[@]}" "${embed[@]}" "${evaluate[@]}")
+for run in "${runs[@]}"; do inputs+=("$run/config.yaml" "$run/logs/history.jsonl"); done
 if stage_wanted 4 && ! stage_fresh 4 "${inputs[@]}"; then
     stage_begin 4 "average the last epochs, store the threshold of the folds, train a back end"
     if ((networks == 1)); then

@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import as_completed
+from concurrent.futures import Future, as_completed
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate, chain
 from typing import Any
@@ -118,7 +118,7 @@ def profile_or_recall(
         with worker_processes(max(1, len(others)), killed=killed, forked=forked) as workers:
             there = {workers.submit(_profile, part): part for part in others}
             for part, found in chain(
-                [(here, _profile(here))], ((there[each], each.result()) for each in as_completed(there))
+                [(here, _profile(here))], ((there[each], _found_by(each, there[each])) for each in as_completed(there))
             ):
                 known.update(found)
                 progress(len(part.steps) + len(part.optims))
@@ -150,6 +150,16 @@ def _divided(missing: Mapping[str, tuple[MemoryStrategyConfig, str]]) -> Iterato
     for number in range(parts):  # a precision each, where there are two: what is measured for plans is shared
         low, high = (share * sum(work.values()) / parts for share in (number, number + 1))
         yield {name: missing[name] for name in missing if low < ends[name] - work[name] / 2 <= high}
+
+
+def _found_by(child: Future[dict[str, Any]], part: _Part) -> dict[str, Any]:
+    """What a child found; this process does it where autograd began threads before, since no fork may go on then."""
+    try:
+        return child.result()
+    except RuntimeError as error:
+        if "fork-based multiprocessing" not in str(error):
+            raise
+        return _profile(part)
 
 
 def _profile(part: _Part) -> dict[str, Any]:
