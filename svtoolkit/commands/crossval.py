@@ -104,7 +104,7 @@ def run(config: CrossvalConfig, command_line: str) -> int:
 
 def _make_ready(config: CrossvalConfig, data: FoldedData, out: Path, command_line: str) -> CrossvalConfig:
     """Write the folds, or refuse what does not go with those that are there; returns the settings of the trainings."""
-    begun = any(out.glob(f"fold*/seed*/{CONFIG}")) or any(is_held(lock) for lock in out.glob(f"fold*/{LOCK}"))
+    begun = {folder for folder in out.glob("fold*") if _is_begun(folder)}
     if begun:
         if config.resume == "never":
             raise UserError(f"{out}: holds a cross-validation already and resume=never; choose another exp_dir")
@@ -115,15 +115,20 @@ def _make_ready(config: CrossvalConfig, data: FoldedData, out: Path, command_lin
     _check_start(config, out)
     write_config(config)
     write_table(out / "spk2fold", {speaker: str(fold) for speaker, fold in data.fold_of.items()})
+    for number in range(1, config.folds + 1):
+        if (folder := out / f"fold{number}") not in begun:
+            data.write(folder, number, seed=config.fold_seed, targets_per_speaker=config.targets_per_speaker)
     if not begun:
-        for number in range(1, config.folds + 1):
-            targets = config.targets_per_speaker
-            data.write(out / f"fold{number}", number, seed=config.fold_seed, targets_per_speaker=targets)
         (out / EPOCHS).unlink(missing_ok=True)  # perhaps of other settings
         shutil.rmtree(out / TIMED, ignore_errors=True)
     if config.minutes is None:
         return config
     return _with_epochs(config, _folds(config, out)[0], config.minutes, out, command_line)
+
+
+def _is_begun(folder: Path) -> bool:
+    """Whether a fold has a training, or a process at work on it."""
+    return any(folder.glob(f"seed*/{CONFIG}")) or any(is_held(lock) for lock in folder.glob(LOCK))
 
 
 def _conclude(config: CrossvalConfig, data: FoldedData, out: Path, command_line: str) -> int:

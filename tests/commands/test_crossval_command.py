@@ -107,6 +107,18 @@ def test_what_is_finished_is_not_done_again_and_a_stopped_fold_resumes(stopped_o
     assert f"{finished}/data.json: the folder holds a cross-validation of" in said(capsys, *words, f"spk2fold={folds}")
 
 
+def test_a_fold_that_was_deleted_is_done_again(finished, speech, tmp_path):
+    out = tmp_path / "cv"
+    shutil.copytree(finished, out)
+    words = ["crossval", *WORDS, f"data.train={speech}", f"exp_dir={out}"]
+    scores = (out / "fold2" / "seed3" / "scores" / "cosine").read_bytes()
+    kept = (out / "fold1" / "eval" / "trials").stat().st_mtime_ns
+    shutil.rmtree(out / "fold2")
+    assert main(words) == 0
+    assert (out / "fold2" / "seed3" / "scores" / "cosine").read_bytes() == scores
+    assert (out / "fold1" / "eval" / "trials").stat().st_mtime_ns == kept
+
+
 def test_the_moving_average_is_what_is_released(speech, tmp_path, monkeypatch):
     chosen = []
     monkeypatch.setattr(crossval.train, "run", lambda config, line: 0)
