@@ -155,6 +155,9 @@ class TrainingData:
             len(data.utterances), data.seconds.sum() / 3600, len(data.speakers), len(data.speeds),
             f" x {len(data.warps)} warps" if len(data.warps) > 1 else "", data.num_classes, held,
         )  # fmt: skip
+        for key, factors in (("speeds", data.speeds), ("warps", data.warps)):
+            if 1.0 not in factors:
+                log.warning("data.%s=%s is without 1.0: no crop is of speech as it is; add 1.0", key, list(factors))
         if self.stored is not None:
             log.info("crops are stretches of stored features (%s): no audio is read", self.stored.form)
         if self._hears_samples and self.config.augment.spec_probability:

@@ -77,6 +77,14 @@ def test_the_log_says_what_is_not_added(speech, sounds, tmp_path, caplog):
     assert "trains without augment.noise and without augment.reverberation: give" in caplog.text
 
 
+def test_a_warning_names_factors_among_which_speech_as_it_is_is_missing(speech, tmp_path, caplog):
+    TrainingData(tiny_config(speech, tmp_path, data__warps=[1.0, 0.9])).announce()
+    assert "without 1.0" not in caplog.text
+    TrainingData(tiny_config(speech, tmp_path, data__speeds=[0.9], data__warps=[0.9, 1.1])).announce()
+    assert "data.speeds=[0.9] is without 1.0: no crop is of speech as it is; add 1.0" in caplog.text
+    assert "data.warps=[0.9, 1.1] is without 1.0" in caplog.text
+
+
 def test_any_number_of_workers_and_any_stop_give_the_same_numbers(augmented, speech, sounds, tmp_path, monkeypatch):
     config = tiny_config(speech, tmp_path / "exp", **sounds, trainer__epochs=1, data__num_workers=2)
     with monkeypatch.context() as patched:
