@@ -31,7 +31,8 @@ from svtoolkit.reporting.crossval_lines import name_of, told_of_all, told_of_tra
 from svtoolkit.runs.exp_dir import CONFIG, LOGS, check_same_config, write_config
 from svtoolkit.runs.run_history import read_history
 from svtoolkit.scoring.evaluation import evaluate_scores
-from svtoolkit.scoring.pooled_folds import Fold, pool_folds
+from svtoolkit.scoring.fold import Fold, ensembles, folder_of, trainings
+from svtoolkit.scoring.pooled_folds import pool_folds
 from svtoolkit.scoring.systems import System, systems_of
 from svtoolkit.system.file_lock import is_held
 from svtoolkit.system.output import inside_recipe, say_next
@@ -42,8 +43,8 @@ from svtoolkit.training.crossval_settings import check_crossval
 
 log = logging.getLogger(__name__)
 
-RESULT, DONE, EPOCHS = "crossval.json", "fold.json", "epochs.json"
-"""What all folds gave; one training of one fold and its figures so far; how many epochs fit into minutes."""
+RESULT, EPOCHS = "crossval.json", "epochs.json"
+"""What all folds gave; how many epochs fit into minutes."""
 
 MADE_OF = "data.json"
 """What the folds are of: a cross-validation is initialised from another one of the same."""
@@ -93,7 +94,7 @@ def run(config: CrossvalConfig, command_line: str) -> int:
                     config = _make_ready(config, data, out, command_line)
                     for number in config.only or range(1, config.folds + 1):
                         busy = f"{out}: another process is at work on fold {number}; wait for it, or stop it"
-                        held.enter_context(hold_alone(out / f"fold{number}" / LOCK, busy=busy))
+                        held.enter_context(hold_alone(folder_of(out, number) / LOCK, busy=busy))
                 _do_folds(config, out, command_line)
         except StoppedError as stop:
             log.info("stopped: the same command resumes, and what is finished is not done again")
@@ -116,7 +117,7 @@ def _make_ready(config: CrossvalConfig, data: FoldedData, out: Path, command_lin
     write_config(config)
     write_table(out / "spk2fold", {speaker: str(fold) for speaker, fold in data.fold_of.items()})
     for number in range(1, config.folds + 1):
-        if (folder := out / f"fold{number}") not in begun:
+        if (folder := folder_of(out, number)) not in begun:
             data.write(folder, number, seed=config.fold_seed, targets_per_speaker=config.targets_per_speaker)
     if not begun:
         (out / EPOCHS).unlink(missing_ok=True)  # perhaps of other settings
@@ -136,7 +137,7 @@ def _conclude(config: CrossvalConfig, data: FoldedData, out: Path, command_line:
     kinds = {"pooled": (out, _folds(config, out)), "ensemble": (out / "ensemble", _ensembles(config, out))}
     systems = systems_of(config.backends, key="backends")
     wanted = [fold for _, folds in kinds.values() for fold in folds]
-    complete = [known for known in map(_known, wanted) if systems.keys() <= known.keys()]
+    complete = [fold.known for fold in wanted if systems.keys() <= fold.known.keys()]
     for line in told_of_trainings(complete, systems):
         log.info("%s", line)
     if len(complete) < len(wanted):
@@ -151,7 +152,7 @@ def _conclude(config: CrossvalConfig, data: FoldedData, out: Path, command_line:
             resamples=config.resamples, confidence=config.confidence,
         )  # fmt: skip
         for name, result in figures[what].items():
-            result["mean_eer"] = float(np.mean([_known(fold)[name]["eer"] for fold in folds]))
+            result["mean_eer"] = float(np.mean([fold.known[name]["eer"] for fold in folds]))
         for line in told_of_all(figures[what], what):
             log.info("%s", line)
     write_json(out / RESULT, figures)
@@ -172,27 +173,11 @@ def _check_start(config: CrossvalConfig, out: Path) -> None:
 
 
 def _folds(config: CrossvalConfig, out: Path) -> list[Fold]:
-    """All trainings, those of one seed together."""
-    numbers = range(1, config.folds + 1)
-    folders = {number: out / f"fold{number}" for number in numbers}
-    return [
-        Fold(number, seed, folders[number], folders[number] / f"seed{seed}")
-        for seed in config.seeds
-        for number in numbers
-    ]
+    return trainings(out, config.folds, config.seeds)
 
 
 def _ensembles(config: CrossvalConfig, out: Path) -> list[Fold]:
-    """Of all seeds together, where they are asked for."""
-    name = "-".join(map(str, ["ensemble", *config.seeds]))
-    folders = {number: out / f"fold{number}" for number in range(1, config.folds + 1) if config.ensemble}
-    return [Fold(number, None, folder, folder / name) for number, folder in folders.items()]
-
-
-def _known(fold: Fold) -> dict[str, Any]:
-    """What a training gave so far."""
-    noted = fold.exp_dir / DONE
-    return json.loads(noted.read_text(encoding="utf-8")) if is_regular(noted) else {}
+    return ensembles(out, config.folds, config.seeds) if config.ensemble else []
 
 
 def _do_folds(config: CrossvalConfig, out: Path, command_line: str) -> None:
@@ -202,14 +187,14 @@ def _do_folds(config: CrossvalConfig, out: Path, command_line: str) -> None:
     folds = [fold for fold in both if not config.only or fold.number in config.only]
     for place, fold in enumerate(folds, start=1):
         name = name_of(fold.number, fold.seed)
-        if not (known := _known(fold)):
+        if not (known := fold.known):
             log.info("=== %s: %d of %d trainings", name, place, len(folds))
             known = _embed(config, fold, command_line)
-            write_json(fold.exp_dir / DONE, known)
+            fold.note(known)
         missing = [system for system in systems if system not in known]
         for system in missing:
             known[system] = _score(config, fold, system, systems[system], known["training_speakers"], command_line)
-            write_json(fold.exp_dir / DONE, known)
+            fold.note(known)
         if not missing:
             log.info("%s: finished before", name)
 

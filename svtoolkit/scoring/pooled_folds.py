@@ -4,41 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from svtoolkit.data.fold_dirs import EVAL, TRIALS, FoldedData, write_pooled
 from svtoolkit.data.trials import Trials, read_trials
 from svtoolkit.runs.provenance import write_record
+from svtoolkit.scoring.fold import Fold
 from svtoolkit.scoring.result import make_result
 from svtoolkit.scoring.score_file import align_scores, write_scores
 from svtoolkit.scoring.systems import System
 from svtoolkit.system.plain_data import write_json
-
-
-class Fold(NamedTuple):
-    """One training of one fold of a cross-validation, or the ensemble of its trainings.
-
-    Attributes:
-        number: of the fold, from 1.
-        seed: of the training; None: the ensemble.
-        data: folder with its data directories.
-        exp_dir: of the run, with its scores.
-    """
-
-    number: int
-    seed: int | None
-    data: Path
-    exp_dir: Path
-
-    @property
-    def trials(self) -> Path:
-        return self.data / EVAL / TRIALS
-
-    def scores(self, system: str) -> Path:
-        """The score file of a system."""
-        return self.exp_dir / "scores" / system
 
 
 def pool_folds(
