@@ -40,6 +40,7 @@ marks_dir=""      # folder of the marks of finished stages; empty: exp_dir
 _current_stage="" # the one between stage_begin and stage_done
 _stage_inputs=()  # by stage: the inputs that stage_fresh was given,
 _stage_prints=()  # and their fingerprint when it looked at them
+_stage_made=()    # files that the current stage made, as its checks name them
 
 die() {
     printf '%s: error: %s\n' "${0##*/}" "$*" >&2
@@ -267,23 +268,42 @@ _without_credentials() {
     sed -E 's|([A-Za-z][A-Za-z0-9+.-]*:/{1,2})[^/[:space:]]+@|\1***@|g'
 }
 
-# stage_fresh N INPUT...: whether stage N was finished with just these inputs (files, directories, options).
-# Name what a stage reads, never what it writes.
+# stage_fresh N INPUT...: whether stage N was finished with just these inputs (files, directories, options), and what it
+# made is still there. Name what a stage reads, never what it writes: that is what its require_file and require_lines name.
 stage_fresh() {
-    local number=$1 mark now changed
+    local number=$1 mark now changed gone
     shift
     mark=$(_mark_of "$number") || exit
     now=$(_fingerprint "$@") || exit
     _stage_inputs[number]=$(printf '%q ' "$@")
     _stage_prints[number]=$now
     [[ -f "$mark" ]] || return 1
-    if [[ "$(<"$mark")" == "$now" ]]; then
-        echo "=== stage $number: nothing has changed, skipped (to run it all the same: rm '$mark'*)"
-        return 0
+    if [[ "$(sed '/^made /d' "$mark")" == "$now" ]]; then
+        gone=$(_gone_since "$mark")
+        if [[ -z "$gone" ]]; then
+            echo "=== stage $number: nothing has changed, skipped (to run it all the same: rm '$mark'*)"
+            return 0
+        fi
+        echo "=== stage $number: runs again, what it made is gone: $gone"
+        return 1
     fi
     changed=$(grep -Fxv -f "$mark" <<<"$now" | head -n 1 | sed -E 's/^(file|directory) [0-9a-f]+ /\1 /') || true
     echo "=== stage $number: runs again, its inputs changed: ${changed:-one was taken away}"
     return 1
+}
+
+# The first file that a finished stage made and that is no longer there. Those below the folder of the marks are named
+# from it, so that all of it can be moved.
+_gone_since() {
+    local word file folder=${1%/.stages/*}
+    while read -r word file; do
+        [[ "$word" == made ]] || continue
+        eval "file=$file" # as %q wrote it
+        if [[ ! -f "$folder/$file" && ! -f "$file" ]]; then
+            echo "$file"
+            return
+        fi
+    done <"$1"
 }
 
 # stage_begin N TITLE: announces the stage; from now on it and all later ones count as unfinished.
@@ -291,6 +311,7 @@ stage_begin() {
     local number=$1 mark
     mark=$(_mark_of "$number") || exit
     _current_stage=$number
+    _stage_made=()
     for mark in "${mark%/*}"/*; do
         if [[ "${mark##*/}" =~ ^[0-9]+$ ]] && ((${mark##*/} >= number)); then rm -f "$mark"; fi
     done
@@ -300,7 +321,7 @@ stage_begin() {
 # stage_done N INPUT...: marks the stage as finished. What counts is the inputs as they were when stage_fresh looked at
 # them: a file edited while the stage ran makes it run again.
 stage_done() {
-    local number=$1 mark print
+    local number=$1 mark print file
     shift
     mark=$(_mark_of "$number") || exit
     print=${_stage_prints[number]:-}
@@ -309,6 +330,7 @@ stage_done() {
     elif [[ "${_stage_inputs[number]}" != "$(printf '%q ' "$@")" ]]; then
         die "stage $number: stage_done names other inputs than stage_fresh did (${_stage_inputs[number]})"
     fi
+    for file in "${_stage_made[@]}"; do print+=$(printf '\nmade %q' "${file#"${mark%/.stages/*}"/}"); done
     _write_mark "$mark" "$print"
     _current_stage=""
 }
@@ -350,6 +372,7 @@ _what_to_do() {
 require_file() {
     [[ -f "$1" ]] || die "$1 is missing, expected $2: $(_what_to_do)"
     [[ -s "$1" ]] || die "$1 is empty, expected $2: $(_what_to_do)"
+    _stage_made+=("$1")
 }
 
 # require_lines FILE N WHAT: FILE has exactly N lines.
@@ -358,6 +381,7 @@ require_lines() {
     [[ -f "$1" ]] || die "$1 is missing, expected $2 lines, $3: $(_what_to_do)"
     found=$(awk 'END { print NR }' <"$1")
     ((found == $2)) || die "$1 has $found lines, expected $2, $3: $(_what_to_do)"
+    _stage_made+=("$1")
 }
 
 # run_logged LOG COMMAND...: output on the terminal and appended to LOG; returns the command's status (Ctrl-C: 130).

@@ -86,6 +86,7 @@ if stage_wanted 1 && ! stage_fresh 1 "${inputs[@]}"; then
     svt validate "$data/train" --jobs "$nj"
     (($(wc -l <"$data/train/spk2utt") > 1)) ||
         die "$data/train has one speaker, and stage 5 needs two or more as a cohort: hold out fewer for the evaluation"
+    require_file "$data/train/wav.scp" "the recordings to train on"
     for evaluation in "${evaluations[@]}"; do
         svt validate "$data/$evaluation" --against "$data/train" --jobs "$nj"
         require_file "$data/$evaluation/trials" "the trial list of $evaluation"
@@ -157,6 +158,7 @@ if stage_wanted 5 && ! stage_fresh 5 "${inputs[@]}"; then
             [[ $normalisation != none || $evaluation != "${evaluations[0]}" ]] || options=(--store-threshold "$model")
             svt evaluate --scores "$scores" --trials "$data/$evaluation/trials" --utt2spk "$data/$evaluation/utt2spk" \
                 --name "$evaluation" "${options[@]}" "${evaluate[@]}"
+            require_file "$scores.json" "the error rates of $evaluation"
         done
     done
     stage_done 5 "${inputs[@]}"

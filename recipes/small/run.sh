@@ -83,6 +83,7 @@ if stage_wanted 1 && ! stage_fresh 1 "${inputs[@]}"; then
         svt prepare --corpus kaldi --source "[${joined:1}]" --out "$data/all" --jobs "$nj"
     fi
     svt validate "$data/all" --jobs "$nj"
+    require_file "$data/all/wav.scp" "the recordings"
     require_speakers "$data/all" "$folds"
     stage_done 1 "${inputs[@]}"
 fi
@@ -94,6 +95,8 @@ if stage_wanted 2 && ! stage_fresh 2 "${inputs[@]}"; then
     [[ -n "$epochs" ]] || echo "$((folds * networks)) trainings of $minutes minutes each, and later $networks more on all speakers"
     svt crossval "${experiment[@]}" --exp-dir "$folded" --data.train "$data/all" "${train[@]}" "${crossval[@]}"
     require_file "$folded/crossval.json" "the figures of all folds"
+    require_file "$scored/eval/trials" "the trials of all folds"
+    for system in cosine as-norm plda; do require_file "$scored/scores/$system.json" "the error rates of all folds"; done
     stage_done 2 "${inputs[@]}"
 fi
 
@@ -130,6 +133,7 @@ if stage_wanted 4 && ! stage_fresh 4 "${inputs[@]}"; then
         svt ensemble --models "[${listed:1}]" --out "$model"
     fi
     require_file "$model/model.safetensors" "the released weights"
+    require_file "$model/model.yaml" "the description of the released model"
     svt evaluate --scores "$scored/scores/cosine" --trials "$scored/eval/trials" --utt2spk "$scored/eval/utt2spk" \
         --name crossval --store-threshold "$model" "${evaluate[@]}"
     svt embed --model "$model" --data "$data/all" --out "$exp_dir/embeddings/cohort" --num-workers "$nj" "${embed[@]}"

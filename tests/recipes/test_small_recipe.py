@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,13 @@ def test_a_folder_of_recordings_comes_to_a_network_with_a_cross_validated_thresh
     again = recipe("--data", speech, "--exp-dir", exp_dir, *SHORT)
     assert again.returncode == 0, again.stderr
     assert again.stdout.count("nothing has changed, skipped") == 5
+    threshold = stored["threshold"]
+    for lost in ("data", "crossval/scores", "model"):
+        shutil.rmtree(exp_dir / lost)
+    mended = recipe("--data", speech, "--exp-dir", exp_dir, *SHORT)
+    assert mended.returncode == 0, mended.stderr
+    assert "stage 1: runs again, what it made is gone: data/all/wav.scp" in mended.stdout
+    assert yaml.safe_load((exp_dir / "model" / "model.yaml").read_text())["verification"]["threshold"] == threshold
 
 
 def test_two_networks_are_released_as_one_with_the_threshold_of_both(tmp_path: Path) -> None:

@@ -111,6 +111,12 @@ def test_wrong_options_are_named(tmp_path: Path, arguments: list[str], message: 
 THREE_STAGES = r"""
 exp_dir="exp/my run"
 parse_options "$@"
+check_what_was_made() {
+    mkdir -p "$exp_dir/it's new"
+    for file in "$exp_dir/it's new/model" elsewhere; do [[ -f "$file" ]] || echo line >"$file"; done
+    require_file "$exp_dir/it's new/model" "a model"
+    require_lines elsewhere 1 "results"
+}
 one_stage() {
     local number=$1
     shift
@@ -118,6 +124,7 @@ one_stage() {
         stage_begin "$number" "title of $number"
         echo "ran $number"
         [[ ! -e "fail $number" ]] || die "stage $number was told to fail"
+        [[ ! -e "make $number" ]] || check_what_was_made
         [[ ! -e "edit $number" ]] || echo "edited" >>"conf file.yaml"
         stage_done "$number" "$@"
     fi
@@ -195,6 +202,26 @@ def test_a_missing_input_that_appears_is_a_change(three_stages: Path) -> None:
     assert stages_run(three_stages) == [1, 2, 10]
     (three_stages / "conf file.yaml").write_text("lr: 0.1\n")
     assert stages_run(three_stages) == [2, 10]
+
+
+def test_a_stage_runs_again_when_what_it_made_is_gone(three_stages: Path) -> None:
+    (three_stages / "make 2").touch()
+    assert stages_run(three_stages) == [1, 2, 10]
+    assert stages_run(three_stages) == []
+    (three_stages / "elsewhere").unlink()
+    done = run_recipe(three_stages, THREE_STAGES)
+    assert "=== stage 2: runs again, what it made is gone: elsewhere\n" in done.stdout
+    assert re.findall(r"^ran (\d+)$", done.stdout, re.MULTILINE) == ["2", "10"]
+    shutil.rmtree(three_stages / "exp" / "my run" / "it's new")
+    assert "what it made is gone: it's new/model\n" in run_recipe(three_stages, THREE_STAGES).stdout
+    assert stages_run(three_stages) == []
+
+
+def test_what_was_made_may_be_moved_with_its_marks(three_stages: Path) -> None:
+    (three_stages / "make 2").touch()
+    assert stages_run(three_stages) == [1, 2, 10]
+    (three_stages / "exp" / "my run").rename(three_stages / "exp" / "moved")
+    assert stages_run(three_stages, "--exp-dir", "exp/moved") == []
 
 
 def test_a_failed_stage_is_not_marked_and_later_marks_fall(three_stages: Path) -> None:
