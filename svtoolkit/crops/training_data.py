@@ -157,7 +157,7 @@ class TrainingData:
         )  # fmt: skip
         for key, factors in (("speeds", data.speeds), ("warps", data.warps)):
             if 1.0 not in factors:
-                log.warning("data.%s=%s is without 1.0: no crop is of speech as it is; add 1.0", key, list(factors))
+                log.warning("data.%s is %s, without 1.0: no crop is of speech as it is; add 1.0", key, list(factors))
         if self.stored is not None:
             log.info("crops are stretches of stored features (%s): no audio is read", self.stored.form)
         if self._hears_samples and self.config.augment.spec_probability:

@@ -81,8 +81,8 @@ def test_a_warning_names_factors_among_which_speech_as_it_is_is_missing(speech, 
     TrainingData(tiny_config(speech, tmp_path, data__warps=[1.0, 0.9])).announce()
     assert "without 1.0" not in caplog.text
     TrainingData(tiny_config(speech, tmp_path, data__speeds=[0.9], data__warps=[0.9, 1.1])).announce()
-    assert "data.speeds=[0.9] is without 1.0: no crop is of speech as it is; add 1.0" in caplog.text
-    assert "data.warps=[0.9, 1.1] is without 1.0" in caplog.text
+    assert "data.speeds is [0.9], without 1.0: no crop is of speech as it is; add 1.0" in caplog.text
+    assert "data.warps is [0.9, 1.1], without 1.0" in caplog.text
 
 
 def test_any_number_of_workers_and_any_stop_give_the_same_numbers(augmented, speech, sounds, tmp_path, monkeypatch):
