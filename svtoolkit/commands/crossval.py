@@ -137,7 +137,7 @@ def _conclude(config: CrossvalConfig, data: FoldedData, out: Path, command_line:
     kinds = {"pooled": (out, _folds(config, out)), "ensemble": (out / "ensemble", _ensembles(config, out))}
     systems = systems_of(config.backends, key="backends")
     wanted = [fold for _, folds in kinds.values() for fold in folds]
-    complete = [fold.known for fold in wanted if systems.keys() <= fold.known.keys()]
+    complete = [known for known in (fold.known for fold in wanted) if systems.keys() <= known.keys()]
     for line in told_of_trainings(complete, systems):
         log.info("%s", line)
     if len(complete) < len(wanted):
