@@ -22,7 +22,7 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import nn
 
-from benchmarks.inference import NAMES, has_bfloat16, least_times
+from benchmarks.inference import IN_8_BITS, NAMES, has_bfloat16, least_times
 from benchmarks.machine import load_average, open_command, write_record
 from svtoolkit.checkpoints.exported import EMBEDDING
 from svtoolkit.deploy.precision import quantise
@@ -70,6 +70,8 @@ def measure(stages: Sequence[tuple[int, int, int, int]], repeats: int) -> list[d
         rows[f"{channels} torch"] = {**of_stage, "runtime": "torch", "precision": "fp32"}
         for runtime in ENGINES:
             for precision, content in files.items():
+                if precision == "int8" and runtime not in IN_8_BITS:
+                    continue
                 engine, name = open_engine(runtime, content, 1), f"{channels} {runtime} {precision}"
                 runs[name] = lambda engine=engine, given=given: engine.run("feats", given)  # type: ignore[misc]
                 rows[name] = {**of_stage, "runtime": NAMES[runtime], "precision": precision}

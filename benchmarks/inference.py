@@ -35,15 +35,18 @@ from svtoolkit.deploy.precision import quantise, store_in_16_bits
 from svtoolkit.deploy.recordings import made_recordings
 from svtoolkit.models import build_model
 from svtoolkit.models.front_ends import features_config
-from svtoolkit.runtime.engines import ENGINES, OpenVino, open_engine
+from svtoolkit.runtime.engines import ENGINES, open_engine
 from svtoolkit.runtime.filter_bank import NumpyFilterBank
+from svtoolkit.runtime.openvino_engine import OpenVino
 from svtoolkit.runtime.processor import processor_flags
 from svtoolkit.scoring.speaker_model import SpeakerModel
 
-PACKAGES = ("torch", "onnxruntime", "openvino")
+PACKAGES = ("torch", "onnxruntime", "openvino", "ncnn")
 RATE = 16000
 VOICE = Path(__file__).resolve().parents[1] / "tests" / "material" / "sentence.flac"
-NAMES = {"onnx": "onnxruntime", "openvino": "OpenVINO"}
+NAMES = {"onnx": "onnxruntime", "openvino": "OpenVINO", "ncnn": "ncnn"}
+IN_8_BITS = ("onnx", "openvino")
+"""Of ``ENGINES`` those that run convolutions in 8 bits."""
 COMPUTED = "bf16 arithmetic"
 """Beside bf16, which is stored in bfloat16 and computed with in float32 unless the processor has AMX."""
 
@@ -118,6 +121,8 @@ def measure(
     }
     for runtime in ENGINES:
         for precision, content in files.items():
+            if precision == "int8" and runtime not in IN_8_BITS:
+                continue
             runs[f"{NAMES[runtime]} {precision}"] = partial(open_engine(runtime, content, threads).run, "feats", frames)
     if has_bfloat16():
         runs[f"{NAMES['openvino']} {COMPUTED}"] = partial(

@@ -36,7 +36,7 @@ class ExportConfig:
     data_utterances: int = setting(200, "recordings taken of data at most where no trials are given")
     trials: str | None = setting(None, "trial list of data: its scores and equal error rates are compared; null: pairs")
     check: list[str] = setting(
-        ["onnxruntime"], "runtimes that are compared with torch: onnxruntime, openvino, sherpa-onnx"
+        ["onnxruntime"], "runtimes that are compared with torch: onnxruntime, openvino, ncnn, sherpa-onnx"
     )
     min_cosine: float | None = setting(
         None, "least cosine to torch's embedding; null: 0.9999 (fp32, fp16), 0.999 (bf16), 0.98 (int8)"

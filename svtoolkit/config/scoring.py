@@ -39,7 +39,8 @@ class EmbedConfig:
     channel: int | None = setting(None, CHANNEL)
     resample: bool = setting(False, RESAMPLE)
     runtime: str | None = setting(
-        None, "of a file of svt export: onnx, openvino or auto (the faster here, by a test of seconds); null: onnx"
+        None,
+        "of a file of svt export: onnx, openvino, ncnn or auto (the fastest here, which takes seconds); null: onnx",
     )
     device: str = setting("auto", "auto (cuda where there is one), cpu, cuda or mps (a Mac's GPU)")
     precision: str = setting("fp32", "fp32, bf16 or fp16 (autocast)")

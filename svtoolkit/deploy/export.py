@@ -97,7 +97,7 @@ def export(
     """
     rows = {name: require_runtime(name) for name in check}
     if not rows or all(row.own_features for row in rows.values()):
-        raise UserError("check needs onnxruntime or openvino, with which embeddings can be equal to torch's")
+        raise UserError("check needs onnxruntime, openvino or ncnn, with which embeddings can be equal to torch's")
     waveform = exported.input == WAVEFORM
     content = export_graph(model.extractor.network, model.extractor.front_end, waveform=waveform)
     if exported.precision in ("fp16", "bf16"):

@@ -41,6 +41,10 @@ def _openvino(content: bytes, _rate: int) -> Embed:
     return RuntimeModel.of(content, runtime="openvino").embed
 
 
+def _ncnn(content: bytes, _rate: int) -> Embed:
+    return RuntimeModel.of(content, runtime="ncnn").embed
+
+
 def _sherpa(content: bytes, rate: int) -> Embed:
     import sherpa_onnx
 
@@ -64,6 +68,7 @@ def _sherpa(content: bytes, rate: int) -> Embed:
 CHECKED: dict[str, CheckedRuntime] = {
     "onnxruntime": CheckedRuntime("onnxruntime", "`pip install onnxruntime`", _onnxruntime),
     "openvino": CheckedRuntime("openvino", "`pip install openvino`", _openvino),
+    "ncnn": CheckedRuntime("ncnn", "`pip install ncnn`", _ncnn),
     "sherpa-onnx": CheckedRuntime("sherpa_onnx", "`pip install sherpa-onnx`", _sherpa, own_features=True),
 }
 

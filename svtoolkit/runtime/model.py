@@ -31,7 +31,7 @@ class RuntimeModel:
 
     Attributes:
         exported: what the file says.
-        runtime: onnx or openvino.
+        runtime: onnx, openvino or ncnn.
         stored: threshold, error rates and calibration.
         digest: SHA-256 of what its embeddings depend on; that of the model that it was made of, where they are equal.
     """
@@ -69,7 +69,7 @@ class RuntimeModel:
         """Load a file of `svt export`.
 
         Args:
-            runtime: onnx, openvino, or auto: the faster of those that are installed, which are timed.
+            runtime: onnx, openvino, ncnn, or auto: the fastest of those that are installed, which are timed.
             threads: of the CPU; None: one for each core.
             streams: recordings that are embedded beside each other, by as many threads of the caller; they share
                 ``threads``.
@@ -195,8 +195,8 @@ class RuntimeModel:
         self.runtime, seconds = fastest(content, threads, self.exported.input, example, streams)
         measured = ", ".join(f"{name} {1000 * value:.1f} ms" for name, value in seconds.items())
         log.info(
-            "%s is the fastest: %g s of noise take %s with %d threads",
-            self.runtime, EXAMPLE_SECONDS, measured, max(1, threads // streams),
+            "%s is the fastest: %g s of noise take %s, %d beside each other on %d threads",
+            self.runtime, EXAMPLE_SECONDS, measured, streams, threads,
         )  # fmt: skip
         if self.runtime != "onnx":
             self._engine = open_engine(self.runtime, content, threads, streams)

@@ -35,6 +35,7 @@ def test_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         *bulk.WAYS,
         "exported, by onnxruntime, beside each other",
         "exported, by OpenVINO, beside each other",
+        "exported, by ncnn, beside each other",
     ]
     assert record["rows"][0]["difference"] == 0
     assert all(row["difference"] < 1e-5 and row["seconds"] > 0 for row in record["rows"])

@@ -11,11 +11,12 @@ import pytest
 from paths import ROOT
 
 pytest.importorskip("openvino")
+pytest.importorskip("ncnn")
 
 from benchmarks import convolutions
 from benchmarks.inference import has_bfloat16
 
-SYSTEMS = ["torch fp32", "onnxruntime fp32", "onnxruntime int8", "OpenVINO fp32", "OpenVINO int8"]
+SYSTEMS = ["torch fp32", "onnxruntime fp32", "onnxruntime int8", "OpenVINO fp32", "OpenVINO int8", "ncnn fp32"]
 
 
 def test_rows(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from benchmarks.inference import COMPUTED, has_bfloat16
 from svtoolkit.data.kaldi_dir import KaldiDir
 
 pytest.importorskip("openvino")
+pytest.importorskip("ncnn")
 pytest.importorskip("sherpa_onnx")
 
 
@@ -31,6 +32,7 @@ def test_times(tmp_path: Path) -> None:
     rows = [
         ("torch", "fp32"),
         *((runtime, precision) for runtime in ("onnxruntime", "OpenVINO") for precision in ("fp32", "bf16", "int8")),
+        *(("ncnn", precision) for precision in ("fp32", "bf16")),
     ]
     if has_bfloat16():  # of the processor
         rows = [rows[0], ("torch", COMPUTED), *rows[1:], ("OpenVINO", COMPUTED)]
@@ -56,7 +58,7 @@ def test_scores(tmp_path: Path, monkeypatch) -> None:
     record = json.loads(output.read_text())
     assert str(tmp_path / "data") not in record["command"]
     first, second, last = record["rows"]
-    assert [each["runtime"] for each in first["agreements"]] == ["onnxruntime", "openvino", "sherpa-onnx"]
-    assert [each["runtime"] for each in second["agreements"]] == ["onnxruntime", "openvino"]
-    assert min(each["least_cosine"] for each in (*first["agreements"][:2], *second["agreements"])) > 0.9999
+    assert [each["runtime"] for each in first["agreements"]] == ["onnxruntime", "openvino", "ncnn", "sherpa-onnx"]
+    assert [each["runtime"] for each in second["agreements"]] == ["onnxruntime", "openvino", "ncnn"]
+    assert min(each["least_cosine"] for each in (*first["agreements"][:3], *second["agreements"])) > 0.9999
     assert last["untouched"]["scores"] == 15

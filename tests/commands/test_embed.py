@@ -325,6 +325,6 @@ def test_settings_of_exported_files_and_of_others(tmp_path, model, eval_data, ca
     assert main([*words, f"model={path}", "precision=bf16"]) == 1
     assert "precision is 'bf16', but" in capsys.readouterr().err
     assert main([*words, f"model={path}", "runtime=tensorrt"]) == 1
-    assert "runtime is 'tensorrt', expected onnx, openvino or auto" in capsys.readouterr().err
+    assert "runtime is 'tensorrt', expected onnx, openvino, ncnn or auto" in capsys.readouterr().err
     assert main([*words, f"model={model}", "runtime=onnx"]) == 1
     assert "is no file of `svt export`" in capsys.readouterr().err

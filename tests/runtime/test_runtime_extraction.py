@@ -34,7 +34,7 @@ def utterances(tmp_path_factory: pytest.TempPathFactory) -> list[Utterance]:
     return [Utterance(str(number), "x", folder / f"{number}.wav") for number in range(len(SECONDS))]
 
 
-@pytest.mark.parametrize("runtime", ["onnx", "openvino"])
+@pytest.mark.parametrize("runtime", ["onnx", "openvino", "ncnn"])
 def test_beside_each_other_as_by_themselves(exported, utterances, runtime):
     if runtime not in engines.installed():
         pytest.skip(f"{runtime} is not installed")

@@ -52,7 +52,7 @@ def python(code: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("runtime", ["onnx", "openvino"])
+@pytest.mark.parametrize("runtime", ["onnx", "openvino", "ncnn"])
 def test_embeddings_are_those_of_torch(exported, audio, runtime):
     if runtime not in engines.installed():
         pytest.skip(f"{runtime} is not installed")
@@ -62,7 +62,7 @@ def test_embeddings_are_those_of_torch(exported, audio, runtime):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of Unix")
-@pytest.mark.parametrize("runtime", ["onnx", "openvino"])
+@pytest.mark.parametrize("runtime", ["onnx", "openvino", "ncnn"])
 def test_signals_are_handled_after_another_thread_has_let_it_go(exported, runtime):
     """OpenVINO has the thread that loads it handle signals on a stack of its own, and takes that away when it goes."""
     if runtime not in engines.installed():
@@ -163,23 +163,26 @@ def test_a_file_that_is_cut_off_or_of_another_version(exported, audio, tmp_path,
 
 
 def test_auto_takes_the_fastest(exported, monkeypatch):
-    seconds = {"onnx": 0.2, "openvino": 0.1}
+    seconds = {"onnx": 0.2, "openvino": 0.1, "ncnn": 0.08}
     monkeypatch.setattr(engines, "installed", lambda: list(seconds))
     monkeypatch.setattr(engines, "_seconds_of", lambda run: seconds[type(run()).__name__])
 
     def opened(name, content, threads, streams):
         class Standing:
+            concurrent = name != "ncnn"
+
             def run(self, _name, _values):
                 return type(name, (), {})()
 
         return Standing()
 
     monkeypatch.setattr(engines, "open_engine", opened)
-    assert engines.fastest(b"", 1, "feats", np.zeros((1, 2, 3))) == ("openvino", seconds)
+    assert engines.fastest(b"", 1, "feats", np.zeros((1, 2, 3))) == ("ncnn", seconds)
+    assert engines.fastest(b"", 2, "feats", np.zeros((1, 2, 3)), streams=2) == ("openvino", {**seconds, "ncnn": 0.16})
 
 
 def test_an_unknown_runtime(exported):
-    with pytest.raises(UserError, match="runtime is 'tensorrt', expected onnx, openvino or auto"):
+    with pytest.raises(UserError, match="runtime is 'tensorrt', expected onnx, openvino, ncnn or auto"):
         RuntimeModel.load(exported, runtime="tensorrt")
 
 
