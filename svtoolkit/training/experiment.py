@@ -28,6 +28,7 @@ from svtoolkit.planning.micro_batch import predict_micro_batch
 from svtoolkit.runs.exp_dir import CHECKPOINTS, LOGS, alone_in, check_run, set_aside_after, write_config
 from svtoolkit.runs.full_state import read_states
 from svtoolkit.runs.history import History
+from svtoolkit.system.allocator import freed_memory_kept
 from svtoolkit.system.progress import logs_above_bars
 from svtoolkit.training.bad_utterances import BadUtterances
 from svtoolkit.training.distillation import read_teacher
@@ -101,7 +102,8 @@ def _run(experiment: Experiment, history: History | None) -> int | None:
     loop, config, world = experiment.loop, experiment.config, experiment.world
     batches = experiment.batches()
     try:
-        return loop.run(batches, history)
+        with freed_memory_kept() if experiment.device.type == "cpu" else nullcontext():
+            return loop.run(batches, history)
     except RuntimeError as error:
         limit, micro_batch = gpu_memory_bytes(experiment.device), experiment.sampler.micro_batch
         if is_out_of_memory(error) and experiment.device.type == "mps":
