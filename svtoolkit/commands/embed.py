@@ -18,6 +18,7 @@ from svtoolkit.data.bad_files import check_max_bad, count_allowed
 from svtoolkit.data.feature_settings import StoredFeatures
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
 from svtoolkit.data.validation import find_trials
+from svtoolkit.deploy.any_model import refuse_runtime
 from svtoolkit.errors import UserError
 from svtoolkit.runs.provenance import write_record
 from svtoolkit.scoring.crop_extraction import CropExtractor
@@ -143,11 +144,7 @@ def _of_model(config: EmbedConfig, source: str) -> Prepared:
     from svtoolkit.planning.embedding_memory import fit_extractor
     from svtoolkit.scoring.speaker_model import SpeakerModel
 
-    if config.runtime is not None:
-        raise UserError(
-            f"runtime is {config.runtime!r:.80}, but {config.model} is no file of `svt export`; make one, or leave it "
-            "out"
-        )
+    refuse_runtime(config.runtime, config.model)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     config = replace(config, model=pinned(config.model))

@@ -29,7 +29,7 @@ def run(config: ServeConfig, _command_line: str) -> int:
             f"svt serve needs three packages more ({error}); run `pip install fastapi uvicorn prometheus-client`"
         ) from error
     listener = _listen(config.host, config.port)
-    model = open_model(config, threads=config.threads)
+    model = open_model(config, threads=config.threads, runtime=config.runtime)
     limits = Limits(
         round(config.max_mb * 1e6),
         config.max_seconds,

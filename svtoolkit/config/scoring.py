@@ -12,7 +12,7 @@ FRONT_END = (
     "features of a release that does not say them, as features=... of svt train: fbank80 (WeSpeaker's), kaldi_3d "
     "(3D-Speaker's), ...; null: what it says"
 )
-
+RUNTIME = "of a file of svt export: onnx, openvino, ncnn or auto (the fastest here, which takes seconds); null: onnx"
 
 MFCC_STATISTICS = "mfcc_statistics"
 """What stands in place of a model that embeds: no network, but statistics of MFCCs."""
@@ -38,10 +38,7 @@ class EmbedConfig:
     )
     channel: int | None = setting(None, CHANNEL)
     resample: bool = setting(False, RESAMPLE)
-    runtime: str | None = setting(
-        None,
-        "of a file of svt export: onnx, openvino, ncnn or auto (the fastest here, which takes seconds); null: onnx",
-    )
+    runtime: str | None = setting(None, RUNTIME)
     device: str = setting("auto", "auto (cuda where there is one), cpu, cuda or mps (a Mac's GPU)")
     precision: str = setting("fp32", "fp32, bf16 or fp16 (autocast)")
     threads: int | None = setting(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from svtoolkit.config.scoring import DEVICE, FRONT_END, MIN_VOICE
+from svtoolkit.config.scoring import DEVICE, FRONT_END, MIN_VOICE, RUNTIME
 from svtoolkit.config.setting import REQUIRED, setting
 
 
@@ -24,6 +24,7 @@ class ServeConfig:
     upload_seconds: float = setting(15.0, "seconds that sending a recording may take, above which it is refused: 408")
     queue: int = setting(16, "requests that wait for the one that is computed; further ones are refused with 429")
     threads: int | None = setting(None, "CPU threads of the arithmetic; null: torch's choice, or one for each core")
+    runtime: str | None = setting(None, RUNTIME)
     min_voice: float = setting(0.3, MIN_VOICE)
     channel: int | None = setting(None, "channel of multi-channel audio, counted from 0; null: such audio is refused")
     resample: bool = setting(True, "convert audio of another rate, as browsers record it, instead of refusing it")

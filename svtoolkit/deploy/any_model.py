@@ -12,16 +12,20 @@ if TYPE_CHECKING:
     from svtoolkit.scoring.speaker_model import ModelSettings, SpeakerModel
 
 
-def open_model(config: ModelSettings, *, threads: int | None = None) -> SpeakerModel | RuntimeModel:
+def open_model(
+    config: ModelSettings, *, threads: int | None = None, runtime: str | None = None
+) -> SpeakerModel | RuntimeModel:
     """Load the model that a command names; torch is imported only where it is no exported file.
 
     Args:
         threads: of the CPU; None: torch's choice, and of an exported file one for each core.
+        runtime: of an exported file; None: onnxruntime.
 
     Raises:
         UserError: as the models; settings that an exported file has no use for.
     """
     if not is_exported(config.model):
+        refuse_runtime(runtime, config.model)
         import torch
 
         from svtoolkit.scoring.speaker_model import SpeakerModel
@@ -37,4 +41,18 @@ def open_model(config: ModelSettings, *, threads: int | None = None) -> SpeakerM
             )
     from svtoolkit.runtime.model import RuntimeModel
 
-    return RuntimeModel.load(config.model, threads=threads, channel=config.channel, resample=config.resample)
+    return RuntimeModel.load(
+        config.model, runtime=runtime or "onnx", threads=threads, channel=config.channel, resample=config.resample
+    )
+
+
+def refuse_runtime(runtime: str | None, model: str) -> None:
+    """Refuse ``runtime=`` of a model that is no exported file.
+
+    Raises:
+        UserError: one was given.
+    """
+    if runtime is not None:
+        raise UserError(
+            f"runtime is {runtime!r:.80}, but {model} is no file of `svt export`; make one, or leave it out"
+        )

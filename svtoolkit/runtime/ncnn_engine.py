@@ -49,7 +49,7 @@ class Ncnn:
             parts = divide(content)
         except ImportError as error:
             raise UserError(
-                f"runtime=ncnn needs ncnn and onnx, one of which cannot be imported ({error}); "
+                f"ncnn needs the packages ncnn and onnx, one of which cannot be imported ({error}); "
                 "`pip install ncnn onnx onnxruntime`, or take another runtime"
             ) from error
         self._first, self._last, self._exit = parts.first, parts.last, parts.exit

@@ -187,7 +187,7 @@ def test_a_package_that_is_missing(resnet, monkeypatch):
         raise ImportError("No module named 'ncnn'")
 
     monkeypatch.setattr(ncnn_engine, "_import_ncnn", missing)
-    with pytest.raises(UserError, match=r"runtime=ncnn needs ncnn and onnx, .*'ncnn'.*pip install ncnn onnx"):
+    with pytest.raises(UserError, match=r"ncnn needs the packages ncnn and onnx, .*'ncnn'.*pip install ncnn onnx"):
         Ncnn(resnet, 1)
 
 

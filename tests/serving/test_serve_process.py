@@ -24,8 +24,8 @@ KEY = "0123456789abcdef"
 class Running:
     """A process of `svt serve` on a free port, with room for one request beside the one that is computed."""
 
-    def __init__(self, model: Path, store: Path) -> None:
-        words = [f"model={model}", f"store={store}", "port=0", "queue=1", "threads=1"]
+    def __init__(self, model: Path, store: Path, *further: str) -> None:
+        words = [f"model={model}", f"store={store}", "port=0", "queue=1", "threads=1", *further]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "svtoolkit", "serve", *words],
             stdout=subprocess.PIPE,
@@ -73,6 +73,27 @@ def test_nothing_accepted_is_lost_under_overload_and_at_the_end(running, voices,
     accepted = {answer.json()["name"] for answer in answers if answer is not None and answer.status_code == 201}
     assert accepted == {each.name for each in SpeakerStore(tmp_path / "speakers.db").speakers()}
     assert running.process.stdout.read() == ""  # no trace of an error
+
+
+def test_a_runtime_is_of_an_exported_file(model_folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("SVT_KEYS", raising=False)
+    words = ["serve", f"model={model_folder}", f"store={tmp_path / 's.db'}", "port=0", "runtime=ncnn"]
+    assert main(words) == 1
+    assert f"runtime is 'ncnn', but {model_folder} is no file of `svt export`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("runtime", ["onnx", "ncnn"])
+def test_an_exported_file_by_the_runtime_that_is_asked_for(model_folder, voices, tmp_path, runtime):
+    pytest.importorskip(runtime)
+    exported = tmp_path / "model.onnx"
+    assert main(["export", str(model_folder), str(exported)]) == 0
+    served = Running(exported, tmp_path / "speakers.db", f"runtime={runtime}")
+    try:
+        assert served.client.post("/enrol", params={"name": "a"}, content=voices["a0"]).status_code == 201
+        answer = served.client.post("/verify", params={"name": "a"}, content=voices["a0"])
+        assert answer.json()["score"] == pytest.approx(1, abs=1e-5)
+    finally:
+        served.stop()
 
 
 def test_a_port_that_is_taken_and_an_open_address_are_sentences(model_folder, tmp_path, capsys, monkeypatch):
