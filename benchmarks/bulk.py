@@ -141,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shown = [word.replace(options.root, "DATA") for word in words]
     seconds = [each.duration or 0.0 for each in utterances]
     write_record(
-        options.output, "bulk", shown, ["torch", "onnxruntime", "openvino"], flags=processor_flags(),
+        options.output, "bulk", shown, ["torch", "onnxruntime", "openvino", "ncnn"], flags=processor_flags(),
         network=options.network, threads=options.threads, utterances=len(utterances),
         audio_seconds=round(sum(seconds), 1),
         load=[load, load_average()], rows=rows,

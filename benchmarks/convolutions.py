@@ -29,7 +29,7 @@ from svtoolkit.deploy.precision import quantise
 from svtoolkit.runtime.engines import ENGINES, open_engine
 from svtoolkit.runtime.processor import processor_flags
 
-PACKAGES = ("torch", "numpy", "onnxruntime", "openvino")
+PACKAGES = ("torch", "numpy", "onnxruntime", "openvino", "ncnn")
 LAYERS = 4
 STAGES = ((32, 80, 398, 6), (64, 40, 199, 8), (128, 20, 100, 12), (256, 10, 50, 6))
 """Channels, bins, frames, and how many convolutions a ResNet34 has of about this size."""

@@ -62,11 +62,12 @@ def load_average() -> float:
 
 
 def _processor_name() -> str:
-    """As Linux names it; what Python knows elsewhere."""
+    """As Linux names it, with what tells generations of that name apart; what Python knows elsewhere."""
     information = Path("/proc/cpuinfo")
     lines = information.read_text(encoding="utf-8").splitlines() if information.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
+    known = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}
+    words = [f"{word} {known[key]}" for word, key in (("family", "cpu family"), ("model", "model")) if key in known]
+    return ", ".join([known["model name"], *words]) if "model name" in known else platform.processor()
 
 
 def runs_before(path: Path, command: str) -> list[dict[str, Any]]:

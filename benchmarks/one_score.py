@@ -32,7 +32,7 @@ from svtoolkit.models import build_model
 from svtoolkit.models.front_ends import features_config, front_end_of
 from svtoolkit.scoring.speaker_model import SpeakerModel
 
-PACKAGES = ("torch", "onnxruntime", "openvino", "sherpa-onnx")
+PACKAGES = ("torch", "onnxruntime", "openvino", "ncnn", "sherpa-onnx")
 RATE = 16000
 FEATURES = {"wespeaker": {}, "3d-speaker": {"backend": "kaldi_3d"}}
 ROWS = [

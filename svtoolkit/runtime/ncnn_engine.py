@@ -53,6 +53,7 @@ class Ncnn:
                 "`pip install ncnn onnx onnxruntime`, or take another runtime"
             ) from error
         self._first, self._last, self._exit = parts.first, parts.last, parts.exit
+        self._channels = parts.channels
         self._before, self._after = (
             None if part is None else open_session(part, device="cpu") for part in (parts.before, parts.after)
         )
@@ -62,6 +63,8 @@ class Ncnn:
     def run(self, name: str, values: np.ndarray) -> np.ndarray:
         try:
             maps = values if self._before is None else self._before.run(None, {name: values})[0]
+            if maps.ndim != 4 or maps.shape[1] != self._channels:
+                raise ValueError(f"its convolutions read {self._channels} maps, found the shape {maps.shape}")
             with self._one:
                 found = np.stack([self._convolved(each) for each in maps])
             if self._after is None:

@@ -11,7 +11,7 @@ The format of its networks: https://github.com/Tencent/ncnn/wiki/param-and-model
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -39,6 +39,7 @@ class Divided(NamedTuple):
         weights: of these layers.
         first, last: names of the blobs that go in and come out.
         entry, exit: names of the tensors between the parts, (batch, channels, bins, frames).
+        channels: of ``entry``.
         after: graph from ``exit``, and from the input where it needs that, too, to the output; None: that is ``exit``.
     """
 
@@ -49,6 +50,7 @@ class Divided(NamedTuple):
     last: str
     entry: str
     exit: str
+    channels: int
     after: bytes | None
 
 
@@ -57,7 +59,8 @@ def divide(content: bytes) -> Divided:
 
     Raises:
         ImportError: the package onnx is missing.
-        ValueError: it has convolutions that are not of one such stretch; says what stands between them.
+        ValueError: it has convolutions that are not of one such stretch, and says what stands between them; their sizes
+            do not fit each other.
     """
     import onnx
 
@@ -81,6 +84,7 @@ def divide(content: bytes) -> Divided:
     exits = sorted(inside & (read_outside | {each.name for each in graph.output}))
     if len(exits) != 1:
         raise ValueError(f"{len(exits)} maps of its convolutions are read by other operations, expected one")
+    channels = _check_sizes(stretch, entry, constants)
     blobs, weights = _layers(stretch, entry, exits[0], constants)
     inputs, output = {each.name for each in graph.input}, graph.output[0].name
     return Divided(
@@ -91,6 +95,7 @@ def divide(content: bytes) -> Divided:
         blobs.read(exits[0]),
         entry,
         exits[0],
+        channels,
         None if output in exits else _part(onnx, model, exits, output),
     )
 
@@ -177,6 +182,61 @@ class _Blobs:
         self._layers.append(" ".join([kind, name, str(len(read)), str(len(made)), *read, *made, settings]).rstrip())
 
 
+class _Geometry(NamedTuple):
+    """Of a convolution; pairs are of (bins, frames), padding is at their begins and then at their ends."""
+
+    sizes: Sequence[int]
+    strides: Sequence[int]
+    dilations: Sequence[int]
+    pads: Sequence[int]
+    groups: int
+
+    @classmethod
+    def of(cls, node: Any, kernel: np.ndarray) -> _Geometry:
+        given: dict[str, Any] = {each.name: list(each.ints) or each.i for each in node.attribute}
+        strides, dilations = given.get("strides", [1, 1]), given.get("dilations", [1, 1])
+        return cls(kernel.shape[2:], strides, dilations, given.get("pads", [0] * 4), given.get("group", 1))
+
+    def steps(self) -> tuple[tuple[int, int], ...]:
+        """(reach, stride) of each axis, of which n values become (n - reach) // stride + 1."""
+        reaches = [
+            dilation * (size - 1) + 1 - self.pads[axis] - self.pads[axis + 2]
+            for axis, (size, dilation) in enumerate(zip(self.sizes, self.dilations, strict=True))
+        ]
+        return tuple(zip(reaches, self.strides, strict=True))
+
+    def is_sound(self) -> bool:
+        return min(*self.sizes, *self.strides, *self.dilations, self.groups) > 0 and min(self.pads) >= 0
+
+
+def _check_sizes(stretch: list[Any], entry: str, constants: dict[str, np.ndarray]) -> int:
+    """Refuse layers that do not fit the maps they read, which ncnn believes; the channels of ``entry``."""
+    first = stretch[0]
+    kernel = constants[first.input[1]]
+    begin = kernel.shape[1] * _Geometry.of(first, kernel).groups
+    found: dict[str, tuple[int, tuple[Any, ...], tuple[Any, ...]]] = {entry: (begin, (), ())}
+    for node in stretch:
+        channels, *axes = found[node.input[0]]
+        weights = [constants[name] for name in node.input if name in constants]
+        if node.op_type == "Conv":
+            kernel, *bias = weights
+            geometry = _Geometry.of(node, kernel)
+            fits = geometry.is_sound() and kernel.shape[1] * geometry.groups == channels
+            fits = fits and len(kernel) % geometry.groups == 0 and all(each.shape == (len(kernel),) for each in bias)
+            channels = len(kernel)
+            axes = [
+                (*axis, step) if step != (1, 1) else axis for axis, step in zip(axes, geometry.steps(), strict=True)
+            ]
+        elif node.op_type == "Add":
+            fits = found[node.input[0]] == found[node.input[1]]
+        else:
+            fits = all(each.shape == (channels,) for each in weights)
+        if not fits:
+            raise ValueError(f"its {node.op_type} {node.name!r:.80} does not fit the maps that it reads")
+        found[node.output[0]] = (channels, axes[0], axes[1])
+    return begin
+
+
 def _layers(stretch: list[Any], entry: str, exit: str, constants: dict[str, np.ndarray]) -> tuple[_Blobs, bytes]:
     """The layers of a network and their weights."""
     readers = Counter(name for node in stretch for name in node.input if name not in constants)
@@ -210,11 +270,7 @@ def _layers(stretch: list[Any], entry: str, exit: str, constants: dict[str, np.n
 
 def _settings(node: Any, kernel: np.ndarray, *, has_bias: bool, rectify: bool) -> str:
     """Of a convolution, by the numbers that ncnn has for them."""
-    given: dict[str, Any] = {each.name: list(each.ints) or each.i for each in node.attribute}
-    height, width = kernel.shape[2:]
-    strides, dilations = given.get("strides", [1, 1]), given.get("dilations", [1, 1])
-    top, left, bottom, right = given.get("pads", [0, 0, 0, 0])
-    groups = given.get("group", 1)
+    (height, width), strides, dilations, (top, left, bottom, right), groups = _Geometry.of(node, kernel)
     numbers = {
         0: len(kernel), 1: width, 11: height, 2: dilations[1], 12: dilations[0], 3: strides[1], 13: strides[0],
         4: left, 15: right, 14: top, 16: bottom, 5: int(has_bias), 6: kernel.size, 9: int(rectify),

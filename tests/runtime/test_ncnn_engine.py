@@ -133,17 +133,61 @@ def test_every_setting_of_a_convolution(length):
     assert_equal(export_graph(Uneven().eval(), FRONT_END, waveform=False), frames_of(2, length))
 
 
-def test_a_graph_of_convolutions_alone():
-    maps, embs = (
+def small_graph(*nodes: onnx.NodeProto, **constants: np.ndarray) -> bytes:
+    given, made = (
         onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", None, None, None])
         for name in ("maps", "embs")
     )
-    kernel = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype(np.float32)
-    node = onnx.helper.make_node("Conv", ["maps", "kernel"], ["embs"], pads=[1, 1, 0, 2], strides=[1, 2])
-    graph = onnx.helper.make_graph([node], "g", [maps], [embs], [onnx.numpy_helper.from_array(kernel, "kernel")])
+    tensors = [onnx.numpy_helper.from_array(value.astype(np.float32), name) for name, value in constants.items()]
+    graph = onnx.helper.make_graph(nodes, "small", [given], [made], tensors)
     content = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    return bytes(content.SerializeToString())
+
+
+def conv(read: str, kernel: str, made: str, **settings: object) -> onnx.NodeProto:
+    return onnx.helper.make_node("Conv", [read, *kernel.split()], [made], name=made, **settings)
+
+
+KERNEL = np.random.default_rng(0).standard_normal((4, 3, 3, 3))
+
+
+def test_a_graph_of_convolutions_alone():
+    content = small_graph(conv("maps", "kernel", "embs", pads=[1, 1, 0, 2], strides=[1, 2]), kernel=KERNEL)
     values = np.random.default_rng(1).standard_normal((2, 3, 7, 9)).astype(np.float32)
-    assert_equal(content.SerializeToString(), values, "maps")
+    assert_equal(content, values, "maps")
+    with pytest.raises(ValueError, match=r"its convolutions read 3 maps, found the shape \(2, 1, 7, 9\)"):
+        Ncnn(content, 1).run("maps", values[:, :1])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "constants"),
+    [
+        ([conv("maps", "kernel", "a"), conv("a", "kernel", "embs")], {}),
+        ([conv("maps", "kernel bias", "embs")], {"bias": np.zeros(3)}),
+        ([conv("maps", "kernel", "embs", pads=[-1, 0, 0, 0])], {}),
+        ([conv("maps", "kernel", "embs", strides=[0, 1])], {}),
+        (
+            [
+                conv("maps", "kernel", "a", pads=[1, 1, 1, 1]),
+                conv("maps", "kernel", "b", pads=[1, 1, 1, 1], strides=[2, 1]),
+                onnx.helper.make_node("Add", ["a", "b"], ["embs"], name="embs"),
+            ],
+            {},
+        ),
+        (
+            [
+                conv("maps", "kernel", "a"),
+                onnx.helper.make_node("BatchNormalization", ["a", *["short"] * 4], ["embs"], name="embs"),
+            ],
+            {"short": np.ones(2)},
+        ),
+    ],
+    ids=["channels", "bias", "padding", "stride", "sum", "norm"],
+)
+def test_sizes_that_do_not_fit_are_refused(nodes, constants):
+    """ncnn would read beyond the end of what is there."""
+    with pytest.raises(ValueError, match=r"its (Conv|Add|BatchNormalization) 'embs' does not fit the maps"):
+        Ncnn(small_graph(*nodes, kernel=KERNEL, **constants), 1)
 
 
 def test_runs_beside_each_other(resnet):
