@@ -4,9 +4,9 @@
 
 Memory is that of `svt memory` with float32 and 200 frames, GiB for one more utterance. Time is that of a step, forward
 and backward pass, in seconds of one processor: all strategies of a network in turn, the fastest of several rounds each,
-as a multiple of stored activations. The last table is of chains of residual blocks of one width under
-memory=checkpoint memory.segments=recursive: how many of their inputs are there at once, and the line in log2 of the
-depth that fits them best.
+as a multiple of stored activations; what is freed stays with the process, as in `svt train` on a CPU. The last table is
+of chains of residual blocks of one width under memory=checkpoint memory.segments=recursive: how many of their inputs
+are there at once, and the line in log2 of the depth that fits them best.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from svtoolkit.models import build_model
 from svtoolkit.models.blocks import BasicBlock
 from svtoolkit.planning.memory_prediction import predict_memory
 from svtoolkit.reversible import Chain, by_halves
+from svtoolkit.system.allocator import freed_memory_kept
 
 NETWORKS = ("resnet34", "resnet152", "df_resnet56", "eres2netv2", "ecapa_tdnn_c1024", "redimnet2_b3")
 STRATEGIES: dict[str, MemoryStrategyConfig] = {
@@ -171,7 +172,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(words)
     torch.set_num_threads(1)
     load = load_average()
-    costs = [cost for name in options.networks for cost in measure_network(name, options.rounds, options.batch)]
+    with freed_memory_kept():
+        costs = [cost for name in options.networks for cost in measure_network(name, options.rounds, options.batch)]
     depths = [measure_depth(blocks) for blocks in DEPTHS]
     line = fit(depths)
     print(format_tables(costs, depths, line))
