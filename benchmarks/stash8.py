@@ -11,6 +11,7 @@ itself is from float64. What is learnt from them: ``benchmarks.stash8_learning``
 from __future__ import annotations
 
 import copy
+import itertools
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -64,8 +65,8 @@ CROPS = (32, 120)
 class Speech:
     """Filter banks of a data directory, and a speaker class for each utterance."""
 
-    def __init__(self, folder: Path, root: Path, utterances: Sequence[str] | None = None) -> None:
-        data, front_end = KaldiDir.read(folder, root=root), build_front_end(num_bins=BINS, remove_mean=False)
+    def __init__(self, folder: Path, root: Path, utterances: Sequence[str] | None = None, *, bins: int = BINS) -> None:
+        data, front_end = KaldiDir.read(folder, root=root), build_front_end(num_bins=bins, remove_mean=False)
         self.names = list(utterances or sorted(data.utt2spk))
         speakers = {speaker: number for number, speaker in enumerate(data.speakers)}
         self.labels = torch.tensor([speakers[data.utt2spk[name]] for name in self.names])
@@ -74,6 +75,17 @@ class Speech:
         for name in self.names:
             samples = read_audio(data.audio_path(name), sample_rate=16000)
             self.frames.append(front_end(torch.from_numpy(np.asarray(samples, np.float32))[None])[0])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Speech]) -> Speech:
+        """All of their utterances; each speaker of each is a class."""
+        whole = cls.__new__(cls)
+        whole.names = [name for part in parts for name in part.names]
+        whole.frames = [frames for part in parts for frames in part.frames]
+        begins = itertools.accumulate((part.classes for part in parts), initial=0)
+        whole.labels = torch.cat([part.labels + begin for part, begin in zip(parts, begins, strict=False)])
+        whole.classes = sum(part.classes for part in parts)
+        return whole
 
     def crops(self, positions: Sequence[int], length: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """(batch, length, bins) without their mean, and their classes; short utterances are repeated."""

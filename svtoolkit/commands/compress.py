@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from svtoolkit.checkpoints.released import ModelDescription, write_released
 from svtoolkit.checkpoints.releases import pinned, read_release
-from svtoolkit.compression.factors import with_ranks
+from svtoolkit.compression.factors import truncated, with_ranks
 from svtoolkit.compression.layers import find_layers
-from svtoolkit.compression.sensitivity import Measure, cut_layers, mean_cosine, table_lines
+from svtoolkit.compression.outputs import check_outputs, cut_weights, outputs_of
+from svtoolkit.compression.sensitivity import CutWeights, Measure, cut_layers, mean_cosine, table_lines
 from svtoolkit.compression.spectrum import Spectrum, choose_ranks
 from svtoolkit.config import CompressModelConfig
 from svtoolkit.data.kaldi_dir import KaldiDir
@@ -54,14 +57,14 @@ def run(config: CompressModelConfig, _command_line: str) -> int:
             f"{config.model}: {description.model['name']} has no such layer with a matrix of min_values="
             f"{config.min_values} values or more; lower it, or name other layers"
         )
-    spectra = {name: Spectrum.of(layer.weight) for name, layer in layers.items()}
+    spectra, cut = _components(config, network, layers, description)
     total = sum(parameter.numel() for parameter in network.parameters())
     ranks = _ranks(config, spectra, total)
     small = build_model(**whole, ranks=ranks).eval()
-    small.load_state_dict(with_ranks(network.state_dict(), ranks))
+    small.load_state_dict(with_ranks(cut(network.state_dict(), ranks), ranks))
     measure = measure_of(config, network, description)
     before = None if measure is None else measure()
-    cuts = list(cut_layers(network.eval(), spectra, ranks, before, measure))
+    cuts = list(cut_layers(network.eval(), spectra, ranks, cut, before, measure))
     for line in table_lines(cuts):
         log.info("%s", line)
     kept = sum(parameter.numel() for parameter in small.parameters())
@@ -86,6 +89,34 @@ def run(config: CompressModelConfig, _command_line: str) -> int:
     )  # fmt: skip
     say_next("svt", "train", "--init-from", str(out), "--data.train", "TRAIN_DIR", "--exp-dir", "EXP_DIR")
     return 0
+
+
+def _components(
+    config: CompressModelConfig, network: nn.Module, layers: dict[str, Any], description: ModelDescription
+) -> tuple[dict[str, Spectrum], CutWeights]:
+    """Of each layer what a rank keeps, and what cuts to it: of the weights, or of what they make of recordings.
+
+    Raises:
+        UserError: recordings that are missing, or of which a layer makes nothing.
+    """
+    if config.calibration is None:
+        return {name: Spectrum.of(layer.weight) for name, layer in layers.items()}, truncated
+    utterances = KaldiDir.read(config.calibration, config.root).utterances()
+    every = max(1, len(utterances) // config.calibration_utterances)
+    chosen = utterances[::every][: config.calibration_utterances]
+    device = choose_device(config.device)
+    # one at a time: what is added to make utterances as long as others is no speech
+    extractor = EmbeddingExtractor(network.eval(), front_end_of(description.features), device, batch_size=1, threads=0)
+    with outputs_of(layers) as found:
+        failures = extractor.extract(chosen).failures
+    if failures:
+        raise UserError(
+            f"{config.calibration}: {len(failures)} of {len(chosen)} recordings have no embedding, the first because: "
+            f"{next(iter(failures.values()))}; correct the directory, or leave it out"
+        )
+    check_outputs(found)
+    network.cpu()
+    return {name: outputs.spectrum for name, outputs in found.items()}, partial(cut_weights, found=found)
 
 
 def measure_of(config: CompressModelConfig, network: nn.Module, description: ModelDescription) -> Measure | None:
@@ -118,6 +149,8 @@ def _check(config: CompressModelConfig) -> None:
         raise UserError(f"threads is {config.threads}, expected 1 or more, or null")
     if config.trials is not None and config.data is None:
         raise UserError("trials is given, and data is null; say where the utterances are")
+    if config.calibration_utterances < 1:
+        raise UserError(f"calibration_utterances is {config.calibration_utterances}, expected 1 or more")
 
 
 def _ranks(config: CompressModelConfig, spectra: dict[str, Spectrum], total: int) -> dict[str, int]:

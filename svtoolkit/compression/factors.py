@@ -41,6 +41,12 @@ def split(weight: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     return u.to(weight).contiguous(), v.to(weight).contiguous()
 
 
+def truncated(weights: Mapping[str, Tensor], ranks: Mapping[str, int]) -> dict[str, Tensor]:
+    """A state dict of whole layers with those of ``ranks`` as the nearest matrices of these ranks."""
+    cut = {f"{layer}.weight": product(*split(weights[f"{layer}.weight"], rank)) for layer, rank in ranks.items()}
+    return {**weights, **cut}
+
+
 def singular_values(weight: Tensor) -> Tensor:
     """Of the matrix of a weight (out, in, kernel...), float64 on the CPU, the largest first."""
     matrix = weight.detach().flatten(1)

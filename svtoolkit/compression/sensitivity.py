@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from svtoolkit.compression.factors import product, split
 from svtoolkit.compression.spectrum import Spectrum
 
 Measured = tuple[float | None, np.ndarray]
@@ -19,6 +18,10 @@ Measure = Callable[[], Measured]
 """Of the network as it is."""
 
 
+CutWeights = Callable[[Mapping[str, Tensor], Mapping[str, int]], Mapping[str, Tensor]]
+"""A state dict of whole layers and ranks of some -> the same with these layers at their ranks, as whole matrices."""
+
+
 @dataclass(frozen=True)
 class Cut:
     """A layer at a rank, all others whole.
@@ -26,7 +29,7 @@ class Cut:
     Attributes:
         rank: None: it stays whole.
         parameters, kept: values of the whole matrix, and of what it becomes.
-        error: |W - W'| / |W|.
+        error: |W - W'| / |W|, or of what the layer makes of recordings where it is cut to that.
         eer: None where it was not measured.
         cosine: mean of embeddings to those of the whole network; None where it was not measured.
     """
@@ -47,6 +50,7 @@ def cut_layers(
     network: nn.Module,
     spectra: Mapping[str, Spectrum],
     ranks: Mapping[str, int],
+    cut_weights: CutWeights,
     whole: Measured | None = None,
     measure: Measure | None = None,
 ) -> Iterator[Cut]:
@@ -56,6 +60,7 @@ def cut_layers(
         network: with whole layers.
         spectra: of these layers.
         ranks: of those that are cut.
+        cut_weights: how they are.
         whole: of the network before; None: nothing is embedded.
         measure: what embeds.
     """
@@ -64,13 +69,11 @@ def cut_layers(
         kept, error = (spectrum.size, 0.0) if rank is None else (spectrum.kept(rank), spectrum.error(rank))
         eer, cosine = (None, None) if whole is None else (whole[0], 1.0)
         if rank is not None and measure is not None and whole is not None:
-            weight = network.get_submodule(name).weight
-            assert isinstance(weight, nn.Parameter)
-            before = weight.detach().clone()
+            before = {key: tensor.clone() for key, tensor in network.state_dict().items() if key.startswith(f"{name}.")}
+            network.load_state_dict({key: cut_weights(before, {name: rank})[key] for key in before}, strict=False)
             with torch.no_grad():
-                weight.copy_(product(*split(weight, rank)))
                 eer, embeddings = measure()
-                weight.copy_(before)
+            network.load_state_dict(before, strict=False)
             cosine = mean_cosine(whole[1], embeddings)
         yield Cut(
             name, spectrum.rows, spectrum.columns, spectrum.trace_norm_coefficient, rank, spectrum.size, kept, error,

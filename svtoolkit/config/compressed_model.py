@@ -25,6 +25,12 @@ class CompressModelConfig:
     )
     parameters: float | None = setting(None, PARAMETERS)
     rank: int | None = setting(None, "the same for all layers")
+    calibration: str | None = setting(
+        None,
+        "Kaldi data directory of speech, to what layers make of which they are cut: much less is lost than by cutting "
+        "to the weights alone; null: to these",
+    )
+    calibration_utterances: int = setting(200, "recordings taken of these at most, evenly over the list")
     data: str | None = setting(
         None, "Kaldi data directory whose embeddings are compared, with each layer cut alone; null: none are"
     )

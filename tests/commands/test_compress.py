@@ -107,3 +107,32 @@ def test_what_another_form_cannot_hold_is_refused(small, tmp_path, capsys):
 def test_refusals(words, message, model, tmp_path, capsys):
     assert message in said(capsys, "compress", f"model={model}", f"out={tmp_path / 'out'}", *words)
     assert not (tmp_path / "out").exists()
+
+
+def test_cut_to_what_layers_make_loses_less(model, eval_data, tmp_path):
+    words = [f"model={model}", "layers=embedding", "rank=3", "min_values=1", f"data={eval_data}", "threads=1"]
+    tables = []
+    for name, further in (("weights", []), ("outputs", [f"calibration={eval_data}", "calibration_utterances=4"])):
+        assert main(["compress", *words, f"out={tmp_path / name}", *further]) == 0
+        tables.append(json.loads((tmp_path / name / TABLE).read_text()))
+    by_weights, by_outputs = tables
+    assert by_outputs["cosine"] > by_weights["cosine"]
+    assert by_outputs["layers"][0]["cosine"] == pytest.approx(by_outputs["cosine"], abs=1e-6)
+    assert by_outputs["layers"][0]["error"] < 1
+    assert by_outputs["kept"] == by_weights["kept"]
+    assert read_released(tmp_path / "outputs")[1].model["ranks"] == {"embedding": 3}
+
+
+def test_calibration_that_is_wrong_is_a_sentence(model, train_data, tmp_path, capsys):
+    words = ["compress", f"model={model}", f"out={tmp_path / 'out'}", "layers=embedding", "rank=3", "min_values=1"]
+    assert main([*words, f"calibration={train_data}", "calibration_utterances=0"]) == 1
+    assert "calibration_utterances is 0, expected 1 or more" in capsys.readouterr().err
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "wav.scp").write_text(f"a {tmp_path / 'gone.wav'}\n")
+    (broken / "utt2spk").write_text("a a\n")
+    (broken / "utt2dur").write_text("a 1.0\n")
+    assert main([*words, f"calibration={broken}"]) == 1
+    said_there = capsys.readouterr().err
+    assert f"{broken}: 1 of 1 recordings have no embedding, the first because: " in said_there
+    assert not (tmp_path / "out").exists()
