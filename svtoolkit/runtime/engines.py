@@ -21,13 +21,7 @@ TRIAL_SECONDS = 3.0
 
 
 class Engine(Protocol):
-    """A graph that is loaded.
-
-    Attributes:
-        concurrent: runs beside each other share the threads; otherwise one waits for the other.
-    """
-
-    concurrent: bool
+    """A graph that is loaded."""
 
     def run(self, name: str, values: np.ndarray) -> np.ndarray:
         """The embeddings, (batch, embedding_dim) float32, of the one input.
@@ -49,8 +43,6 @@ class OnnxRuntime:
         ValueError: damage, or operators that onnxruntime does not have.
         UserError: onnxruntime is missing.
     """
-
-    concurrent = True
 
     def __init__(self, content: bytes, threads: int, streams: int = 1) -> None:
         self._session = open_session(content, device="cpu", threads=max(1, threads // streams))
@@ -104,8 +96,7 @@ def fastest(
     """Time the runtimes that are installed on an example, ``TRIAL_SECONDS`` each at most.
 
     Returns:
-        the name of the fastest, and the seconds that a run took with each that could, ``streams`` of them beside
-        each other.
+        the name of the fastest, and the seconds that a run took with each that could.
 
     Raises:
         UserError: none of them can.
@@ -115,8 +106,7 @@ def fastest(
     for candidate in installed():
         try:
             engine = open_engine(candidate, content, threads, streams)
-            once = _seconds_of(lambda engine=engine: engine.run(name, example))  # type: ignore[misc]
-            seconds[candidate] = once if engine.concurrent else once * streams
+            seconds[candidate] = _seconds_of(lambda engine=engine: engine.run(name, example))  # type: ignore[misc]
         except ValueError as error:
             reasons.append(f"{candidate}: {error}")
     if not seconds:

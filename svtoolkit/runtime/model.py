@@ -195,8 +195,8 @@ class RuntimeModel:
         self.runtime, seconds = fastest(content, threads, self.exported.input, example, streams)
         measured = ", ".join(f"{name} {1000 * value:.1f} ms" for name, value in seconds.items())
         log.info(
-            "%s is the fastest: %g s of noise take %s, %d beside each other on %d threads",
-            self.runtime, EXAMPLE_SECONDS, measured, streams, threads,
+            "%s is the fastest: %g s of noise take %s with %d threads",
+            self.runtime, EXAMPLE_SECONDS, measured, max(1, threads // streams),
         )  # fmt: skip
         if self.runtime != "onnx":
             self._engine = open_engine(self.runtime, content, threads, streams)

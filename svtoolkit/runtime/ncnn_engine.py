@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -27,20 +26,15 @@ that cannot go on while it asks: a ResNet34 then took thirty times as long."""
 class Ncnn:
     """By ncnn, on the CPU, in float32.
 
-    One run has all threads, and runs that are asked for beside each other wait: two that share the cache of the
-    processor are slower than one after the other.
-
     Args:
         content: of the file.
         threads: of the CPU.
-        streams: of no effect.
+        streams: runs that may be beside each other, which share the threads.
 
     Raises:
         ValueError: damage, or convolutions that ncnn cannot have as a whole.
         UserError: ncnn or onnx is missing.
     """
-
-    concurrent = False
 
     def __init__(self, content: bytes, threads: int, streams: int = 1) -> None:
         check_graph(content)
@@ -57,16 +51,14 @@ class Ncnn:
         self._before, self._after = (
             None if part is None else open_session(part, device="cpu") for part in (parts.before, parts.after)
         )
-        self._network = self._load(parts.network, parts.weights, threads)
-        self._one = threading.Lock()
+        self._network = self._load(parts.network, parts.weights, max(1, threads // streams))
 
     def run(self, name: str, values: np.ndarray) -> np.ndarray:
         try:
             maps = values if self._before is None else self._before.run(None, {name: values})[0]
             if maps.ndim != 4 or maps.shape[1] != self._channels:
                 raise ValueError(f"its convolutions read {self._channels} maps, found the shape {maps.shape}")
-            with self._one:
-                found = np.stack([self._convolved(each) for each in maps])
+            found = np.stack([self._convolved(each) for each in maps])
             if self._after is None:
                 return found
             given = {name: values, self._exit: found}

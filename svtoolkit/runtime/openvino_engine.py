@@ -34,8 +34,6 @@ class OpenVino:
         UserError: OpenVINO is missing.
     """
 
-    concurrent = True
-
     def __init__(self, content: bytes, threads: int, streams: int = 1, *, bfloat16: bool | None = None) -> None:
         check_graph(content)
         try:
