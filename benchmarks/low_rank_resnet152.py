@@ -6,11 +6,12 @@
 Stage one trains the whole network; stage two goes on from it twice, on the same crops and with the learning rate
 carried on (Kliegl et al. 2017, section 3.2.2): as it is, and with that layer at the rank, cut to what it makes of the
 training utterances (``svtoolkit.compression.outputs``). Before stage two that is "cut"; "cut, by weights" is the
-truncated SVD of the matrix instead, of which no stage two is trained. What
-two CPU cores have no time for from nothing begins small: four bottleneck blocks are trained first, one a stage, and the
-46 others are put behind them with the scale of their last norm at zero, so that each hands on what it is given
-(Net2Net: Chen, Goodfellow and Shlens, ICLR 2016). Interrupted, the same command resumes after the last part that is
-done, whose weights are in ``--work``. memory=recompute_norm, as not all of 24 GiB is for activations.
+truncated SVD of the matrix instead, of which no stage two is trained.
+
+What two CPU cores have no time for from nothing begins small: four bottleneck blocks are trained first, one a stage,
+and the 46 others are put behind them with the scale of their last norm at zero, so that each hands on what it is given
+(Net2Net: Chen, Goodfellow and Shlens, ICLR 2016). memory=recompute_norm, as not all of 24 GiB is for activations.
+Interrupted, the same command resumes after the last part that is done, whose weights and embeddings are in ``--work``.
 """
 
 from __future__ import annotations
