@@ -20,7 +20,7 @@ SPINS = "GOMP_SPINCOUNT"
 
 FEW = "10000"
 """Some tens of microseconds. As often as by default, where other processes want the cores too, each waits for threads
-that cannot go on while it asks: a ResNet34 then took thirty times as long."""
+that cannot go on while it asks: a ResNet34 then took many times as long."""
 
 
 class Ncnn:
