@@ -48,7 +48,7 @@ NAMES = {"onnx": "onnxruntime", "openvino": "OpenVINO", "ncnn": "ncnn"}
 IN_8_BITS = ("onnx", "openvino")
 """Of ``ENGINES`` those that run convolutions in 8 bits."""
 COMPUTED = "bf16 arithmetic"
-"""Beside bf16, which is stored in bfloat16 and computed with in float32 unless the processor has AMX."""
+"""Beside bf16, which is stored in bfloat16 and computed with in float32 unless the processor is faster in it."""
 
 
 def write_model(folder: Path, network: str) -> SpeakerModel:

@@ -59,7 +59,7 @@ SPEAKERS = 32
 """Of a step, with two crops each."""
 FRAMES = 100
 CALIBRATION = 200
-"""Training utterances that the layer is cut to."""
+"""Training utterances that the layer is cut to, about."""
 RATES = {"small": (0.02, 0.0002), "deep": (0.003, 0.0002)}
 """Learning rate of Muon at the first step, after ``WARMUP``, and at the last, between which it falls exponentially."""
 WARMUP = 10
@@ -153,11 +153,11 @@ class Training:
         return statistics.mean(losses[-max(1, len(losses) // 10) :])
 
 
-def embed(network: nn.Module, speech: Speech) -> np.ndarray:
+def embed(network: nn.Module, utterances: Sequence[Tensor]) -> np.ndarray:
     """Of whole utterances, (utterances, embedding_dim)."""
     network.eval()
     with torch.inference_mode():
-        rows = [network((frames - frames.mean(0))[None])[0].numpy() for frames in speech.frames]
+        rows = [network((frames - frames.mean(0))[None])[0].numpy() for frames in utterances]
     return np.stack(rows)
 
 
@@ -222,7 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         training.pairwise.load_state_dict(state["pairwise"])
         table = path.with_suffix(".npy")
         if not table.is_file():
-            np.save(table, embed(network, evaluated))
+            np.save(table, embed(network, evaluated.frames))
         losses[name], tables[name] = round(state["loss"], 4), np.load(table)
         return dict(state)
 
@@ -239,10 +239,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     training.pairwise.load_state_dict(state["pairwise"])
     network = build()
     network.load_state_dict(state["network"])
-    some = Speech.joined([training.speech])
-    some.frames = training.speech.frames[:: max(1, len(training.speech.frames) // CALIBRATION)]
     with outputs_of({LAYER: network.get_submodule(LAYER)}) as found:
-        embed(network, some)
+        embed(network, training.speech.frames[:: max(1, len(training.speech.frames) // CALIBRATION)])
     weights = {
         "cut, by weights": state["network"],
         "cut": cut_weights(state["network"], {LAYER: rank}, found=found),
@@ -250,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, each in weights.items():
         network = build(rank=rank)
         network.load_state_dict(with_ranks(each, {LAYER: rank}))
-        tables[name] = embed(network, evaluated)
+        tables[name] = embed(network, evaluated.frames)
     part("low rank", network, second, deep, "deep")
     rows = compare(tables, options.trials, options.root, evaluated.names)
     hidden = {str(options.root): "DATA", str(options.work): "WORK"}

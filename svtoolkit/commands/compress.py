@@ -23,6 +23,7 @@ from svtoolkit.config import CompressModelConfig
 from svtoolkit.data.kaldi_dir import KaldiDir
 from svtoolkit.data.trials import read_trials
 from svtoolkit.data.validation import find_trials
+from svtoolkit.deploy.recordings import evenly
 from svtoolkit.device import choose_device
 from svtoolkit.errors import UserError
 from svtoolkit.models import build_model
@@ -102,8 +103,7 @@ def _components(
     if config.calibration is None:
         return {name: Spectrum.of(layer.weight) for name, layer in layers.items()}, truncated
     utterances = KaldiDir.read(config.calibration, config.root).utterances()
-    every = max(1, len(utterances) // config.calibration_utterances)
-    chosen = utterances[::every][: config.calibration_utterances]
+    chosen = evenly(utterances, config.calibration_utterances)
     device = choose_device(config.device)
     # one at a time: what is added to make utterances as long as others is no speech
     extractor = EmbeddingExtractor(network.eval(), front_end_of(description.features), device, batch_size=1, threads=0)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -47,7 +47,7 @@ class Outputs:
         empty = torch.zeros(rows, dtype=torch.float64)
         return cls(layer.weight[0].numel(), layer.bias is not None, 0, empty, empty.expand(rows, rows).clone())
 
-    def add(self, layer: Dense, _given: Any, made: Tensor) -> None:
+    def add(self, layer: Any, _given: Any, made: Tensor) -> None:
         """A forward hook: (batch, ..., out) of a linear layer, (batch, out, ...) of a convolution."""
         last = made if isinstance(layer, nn.Linear) else made.movedim(1, -1)
         vectors = (last if layer.bias is None else last - layer.bias).detach().reshape(-1, len(self.total))
@@ -88,16 +88,12 @@ class Outputs:
 def outputs_of(layers: Mapping[str, Dense]) -> Iterator[dict[str, Outputs]]:
     """In the block, whatever the network is given counts; layer by name -> what it makes."""
     found = {name: Outputs.of(layer) for name, layer in layers.items()}
-    hooks = [layer.register_forward_hook(partial(_add, found[name])) for name, layer in layers.items()]
+    hooks = [layer.register_forward_hook(found[name].add) for name, layer in layers.items()]
     try:
         yield found
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def _add(outputs: Outputs, layer: Any, given: Any, made: Tensor) -> None:
-    outputs.add(layer, given, made)
 
 
 def check_outputs(found: Mapping[str, Outputs]) -> None:

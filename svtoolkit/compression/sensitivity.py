@@ -70,7 +70,7 @@ def cut_layers(
         eer, cosine = (None, None) if whole is None else (whole[0], 1.0)
         if rank is not None and measure is not None and whole is not None:
             before = {key: tensor.clone() for key, tensor in network.state_dict().items() if key.startswith(f"{name}.")}
-            network.load_state_dict({key: cut_weights(before, {name: rank})[key] for key in before}, strict=False)
+            network.load_state_dict(cut_weights(before, {name: rank}), strict=False)
             with torch.no_grad():
                 eer, embeddings = measure()
             network.load_state_dict(before, strict=False)

@@ -43,8 +43,6 @@ def read_recordings(
     utterances = _listed(Path(path), root)
     if not utterances:
         raise UserError(f"{path}: holds no audio; expected a data directory, its wav.scp, or a folder of audio files")
-    if most is not None and len(utterances) > most:
-        utterances = [utterances[place] for place in np.linspace(0, len(utterances) - 1, most).round().astype(int)]
     return [
         Recording(
             each.utterance_id,
@@ -56,8 +54,15 @@ def read_recordings(
                 resample=resample,
             ),
         )
-        for each in utterances
+        for each in (utterances if most is None else evenly(utterances, most))
     ]
+
+
+def evenly(utterances: Sequence[Utterance], most: int) -> Sequence[Utterance]:
+    """So many, evenly over the list; all where there are no more."""
+    if len(utterances) <= most:
+        return utterances
+    return [utterances[place] for place in np.linspace(0, len(utterances) - 1, most).round().astype(int)]
 
 
 def with_digital_silence(recordings: Sequence[Recording]) -> list[Recording]:

@@ -264,7 +264,7 @@ def _layers(stretch: list[Any], entry: str, exit: str, constants: dict[str, np.n
             blobs.add(OTHERS[node.op_type], node.input[:1], made, f"0={len(scale)} 1={epsilon:.9g}")
             weights += [np.ascontiguousarray(each, "<f4").tobytes() for each in (scale, mean, variance, shift)]
         else:
-            blobs.add(OTHERS[node.op_type], node.input, made, "0=0")
+            blobs.add(OTHERS[node.op_type], node.input, made, "0=0")  # a slope of 0; of a sum: that it is one
     return blobs, b"".join(weights)
 
 

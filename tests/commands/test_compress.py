@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from svtoolkit.checkpoints.released import read_released
 from svtoolkit.cli import main
 from svtoolkit.commands.compress import TABLE
 from svtoolkit.compression.factors import ranks_of, weight_of
+from svtoolkit.data.kaldi_dir import KaldiDir
+from svtoolkit.scoring.extraction import EmbeddingExtractor
 
 LAYERS = "layers=[embedding,stages.3.0.conv1]"
 
@@ -121,6 +124,25 @@ def test_cut_to_what_layers_make_loses_less(model, eval_data, tmp_path):
     assert by_outputs["layers"][0]["error"] < 1
     assert by_outputs["kept"] == by_weights["kept"]
     assert read_released(tmp_path / "outputs")[1].model["ranks"] == {"embedding": 3}
+
+
+def test_calibration_is_taken_evenly_over_the_list(model, eval_data, tmp_path, monkeypatch):
+    names = sorted(KaldiDir.read(eval_data).utt2spk)
+    most = len(names) * 2 // 3
+    seen: list[str] = []
+    extract = EmbeddingExtractor.extract
+
+    def noted(self, utterances, *words, **settings):
+        seen.extend(each.utterance_id for each in utterances)
+        return extract(self, utterances, *words, **settings)
+
+    monkeypatch.setattr(EmbeddingExtractor, "extract", noted)
+    words = ["compress", f"model={model}", f"out={tmp_path / 'out'}", "layers=embedding", "rank=3", "min_values=1"]
+    assert main([*words, f"calibration={eval_data}", f"calibration_utterances={most}", "threads=1"]) == 0
+    assert len(seen) == most
+    assert (seen[0], seen[-1]) == (names[0], names[-1])
+    places = [names.index(name) for name in seen]
+    assert {after - before for before, after in itertools.pairwise(places)} <= {1, 2}
 
 
 def test_calibration_that_is_wrong_is_a_sentence(model, train_data, tmp_path, capsys):
