@@ -33,6 +33,7 @@ from svtoolkit.models.resnet import build_resnet
 from svtoolkit.models.reversed_resnet import build_reversed_resnet
 from svtoolkit.reversible import MomentumSequence
 from svtoolkit.scoring.metrics import equal_error_rate
+from svtoolkit.system.allocator import freed_memory_kept
 
 FOLDERS = ("speechocean762/train", "speechocean762/eval", "librispeech_mini/train")
 EVALUATED, FOLDS = "so", 3
@@ -51,7 +52,10 @@ class Recipe(NamedTuple):
 
 RECIPES = {
     "resnet34": Recipe({"block": "basic", "blocks": (3, 4, 6, 3), "width": 8, "stem_stride": (2, 1)}, 25, 150),
-    "resnet101": Recipe({"block": "bottleneck", "blocks": (3, 4, 23, 3), "width": 8, "stem_stride": (2, 2)}, 20, 120),
+    **{
+        name: Recipe({"block": "bottleneck", "blocks": blocks, "width": 8, "stem_stride": (2, 2)}, 20, 120)
+        for name, blocks in (("resnet101", (3, 4, 23, 3)), ("resnet152", (3, 8, 36, 3)), ("resnet293", (10, 20, 64, 3)))
+    },
 }
 
 
@@ -313,9 +317,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name, fold = run.split(":")
         done = options.work / f"{name}_{fold}.json"
         if not done.exists():
-            done.write_text(
-                json.dumps(measure(name, int(fold), options.forms, options.root, options.work)), encoding="utf-8"
-            )
+            with freed_memory_kept():
+                found = measure(name, int(fold), options.forms, options.root, options.work)
+            done.write_text(json.dumps(found), encoding="utf-8")
         rows += json.loads(done.read_text(encoding="utf-8"))
     summary = summarise(rows)
     print(format_table(summary))

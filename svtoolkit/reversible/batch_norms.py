@@ -289,15 +289,24 @@ def normalised(x: Tensor, weight: Tensor | None, bias: Tensor | None, norm: Norm
     return F.batch_norm(x, norm.mean, norm.variance, weight, bias, False, 0.0, norm.eps)
 
 
-def input_gradient(x: Tensor, weight: Tensor | None, dy: Tensor, norm: Norm, sums: Sums) -> Tensor:
-    """Of a part: weight / std * (dy - mean(dy) - x_hat * mean(dy * x_hat)), in two passes over the values."""
+def input_gradient(
+    x: Tensor, weight: Tensor | None, dy: Tensor, norm: Norm, sums: Sums, place: Tensor | None = None
+) -> Tensor:
+    """Of a part: weight / std * (dy - mean(dy) - x_hat * mean(dy * x_hat)), in two passes over the values.
+
+    Args:
+        place: ``x`` or ``dy``, which is overwritten where its type allows it.
+    """
     scale = norm.inverse if weight is None else norm.inverse * weight
     slope = scale * norm.inverse * sums.weight / -norm.values
     offset = scale * sums.bias / -norm.values - slope * norm.mean
     shape = (1, -1, *[1] * (x.dim() - 2))
+    terms = [(x, slope.view(shape)), (dy, scale.view(shape))]
+    if place is dy:
+        terms.reverse()
     with torch.autocast(x.device.type, enabled=False):
-        result = torch.addcmul(offset.view(shape), x, slope.view(shape))
-        return result.addcmul_(dy, scale.view(shape)).to(x.dtype)
+        out = place if place is not None and place.dtype == x.dtype == offset.dtype else None
+        return torch.addcmul(offset.view(shape), *terms[0], out=out).addcmul_(*terms[1]).to(x.dtype)
 
 
 def _all_but_channels(x: Tensor) -> list[int]:

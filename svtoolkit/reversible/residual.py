@@ -9,16 +9,16 @@ layers between two cuts the last is evaluated once, the others twice.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from svtoolkit.reversible.batch_norms import Norm, Sums, input_gradient, normalised, sums_of
-from svtoolkit.reversible.chunks import KNOWN_NORMS
-from svtoolkit.reversible.manual_backward import Request, recompute_backward
+from svtoolkit.reversible.batch_norms import Norm
+from svtoolkit.reversible.manual_backward import Request
+from svtoolkit.reversible.norm_stretch import CLIPS, Stretch, cut, is_of_batch
 from svtoolkit.reversible.parts import parts_of
 from svtoolkit.reversible.plans import Plan
 from svtoolkit.reversible.recomputation import ParameterGradients
@@ -53,12 +53,12 @@ def residual_backward(
         ceiling: where the ReLU ends.
         head: what comes before the body.
     """
-    count = len(request.norms) - sum(map(_is_of_batch, [*body, *shortcut]))
+    count = len(request.norms) - sum(map(is_of_batch, [*body, *shortcut]))
     before, norms = iter(request.norms[:count]), iter(request.norms[count:])
-    stretches, aside = _cut(body, norms, keeps_layers=request.keeps_layers), _cut(shortcut, norms)
+    stretches, aside = cut(body, norms, keeps_layers=request.keeps_layers), cut(shortcut, norms)
     head = head or Head([], (), ())
     plan = head.plan_of_layers if request.keeps_layers else head.plan
-    counts = [sum(map(_is_of_batch, layer.modules())) for layer in head.layers]
+    counts = [sum(map(is_of_batch, layer.modules())) for layer in head.layers]
     known: dict[int, list[Norm] | None] = {place: [*islice(before, n)] for place, n in enumerate(counts)}
     run = Run([*head.layers], request.gradients, known)
     kept, begin = record(run, plan, x, needs_input=request.needs_input, whole=True)
@@ -84,18 +84,21 @@ def residual_backward(
         wanted = request.needs_input or not is_last
         after, stretch, below, value = stretches.pop(), stretches[-1], read.pop(), read[-1]
         room = _Room(below if stretch.norm is not None else value, len(x))
+        place = upstream if upstream is not dy else None if stretch.is_told else below
         for rows in parts_of(len(x)):
-            gradient = after.input_gradient(below[rows], upstream[rows])
-            gradient = stretch.backward(value[rows], gradient, below[rows], request.gradients, needs_input=wanted)
+            pending = [after.input_gradient(below, upstream, rows, place)]
+            told = below[rows] if stretch.is_told else None
+            gradient = stretch.backward(value[rows], pending, told, request.gradients, needs_input=wanted)
             if is_last:
                 finish(rows, gradient)
             else:
                 stretch.add_sums(value[rows], gradient)
                 room.fill(rows, gradient)
+            del gradient
         after.add_gradients(request.gradients)
         if not is_last:
             upstream = room.tensor
-        del room, below, value
+        del room, below, value, place, told
     if kept:
         read.clear()
         pending = [upstream]
@@ -106,73 +109,6 @@ def residual_backward(
     if len(aside) > 1:
         aside[1].add_gradients(request.gradients)
     return result.tensor.to(x.dtype) if request.needs_input else None
-
-
-CLIPS = (nn.ReLU, nn.Hardtanh)
-"""Activations whose gradient follows from their results."""
-
-
-class _Stretch:
-    """A norm of the whole batch, if there is one, and layers after it that see each utterance by itself."""
-
-    def __init__(self, layer: nn.Module | None, norm: Norm | None, layers: list[nn.Module]) -> None:
-        self.layer: Any = layer
-        self.norm, self.layers = norm, layers
-        self.sums: Sums | None = None
-
-    def normalised(self, x: Tensor) -> Tensor:
-        """What the norm makes of some utterances."""
-        return x if self.norm is None else normalised(x, self.layer.weight, self.layer.bias, self.norm)
-
-    def value(self, x: Tensor, count: int | None = None) -> Tensor:
-        """Of some utterances, by all layers or so many."""
-        x = self.normalised(x)
-        for layer in self.layers[:count]:
-            x = layer(x)
-        return x
-
-    def backward(
-        self, x: Tensor, upstream: Tensor, result: Tensor | None, gradients: ParameterGradients, *, needs_input: bool
-    ) -> Any:
-        """Gradient of what the norm makes of some utterances.
-
-        Args:
-            upstream: of what the last layer makes; not modified.
-            result: what it makes; None: unknown.
-        """
-        if not self.layers:
-            return upstream
-        values: list[Any] = [self.normalised(x)]
-        is_told = result is not None and type(self.layers[-1]) in CLIPS  # by its result
-        for layer in self.layers[: -2 if is_told else -1]:
-            values.append(layer(values[-1]))
-        if is_told and len(self.layers) > 1:
-            values.append(None)
-        for position in reversed(range(len(self.layers))):
-            value = values.pop()
-            wanted = needs_input or position > 0
-            upstream = _backward(self.layers[position], value, upstream, result, gradients, needs_input=wanted)
-            result = value
-        return upstream
-
-    def add_sums(self, x: Tensor, gradient: Tensor) -> None:
-        """Of some utterances: what the norm reads, and the gradient of what it makes."""
-        if self.norm is not None:
-            here = sums_of(x, gradient.to(x.dtype), self.norm)
-            self.sums = here if self.sums is None else Sums(*map(torch.add, self.sums, here))
-
-    def input_gradient(self, x: Tensor, gradient: Tensor) -> Tensor:
-        """Of what the norm reads, when all sums are known."""
-        if self.norm is None:
-            return gradient
-        assert self.sums is not None
-        return input_gradient(x, self.layer.weight, gradient, self.norm, self.sums)
-
-    def add_gradients(self, gradients: ParameterGradients) -> None:
-        """Of the norm's weight and bias."""
-        if self.norm is not None and self.sums is not None:
-            gradients.add(self.layer.weight, self.sums.weight)
-            gradients.add(self.layer.bias, self.sums.bias)
 
 
 class _Room:
@@ -211,29 +147,7 @@ class _Room:
         return torch.empty((self.batch, *part.shape[1:]), dtype=part.dtype, device=part.device, memory_format=layout)
 
 
-def _cut(layers: Iterable[nn.Module], norms: Iterator[Norm], *, keeps_layers: bool = False) -> list[_Stretch]:
-    """Before norms, and between convolutions if these are kept; two stretches at least, where there is a layer."""
-    found: list[_Stretch] = []
-    for layer in layers:
-        found = found or [_Stretch(None, None, [])]
-        if _is_of_batch(layer):
-            found.append(_Stretch(layer, next(norms), []))
-        elif keeps_layers and found[-1].layers and all(map(_is_convolution, (found[-1].layers[-1], layer))):
-            found.append(_Stretch(None, None, [layer]))
-        else:
-            found[-1].layers.append(layer)
-    return [*found, _Stretch(None, None, [])] if len(found) == 1 else found
-
-
-def _is_of_batch(layer: nn.Module) -> bool:
-    return isinstance(layer, KNOWN_NORMS) and (layer.training or layer.running_mean is None)
-
-
-def _is_convolution(layer: Any) -> bool:
-    return type(layer) in (nn.Conv1d, nn.Conv2d) and layer.padding_mode == "zeros" and type(layer.padding) is not str
-
-
-def _evaluated(stretch: _Stretch, x: Tensor) -> Tensor:
+def _evaluated(stretch: Stretch, x: Tensor) -> Tensor:
     """Of the whole batch."""
     if stretch.norm is None and len(stretch.layers) == 1:
         return stretch.value(x)
@@ -247,8 +161,8 @@ def _evaluated(stretch: _Stretch, x: Tensor) -> Tensor:
 
 
 def _of_the_sum(
-    last: _Stretch,
-    aside: list[_Stretch],
+    last: Stretch,
+    aside: list[Stretch],
     begin: Tensor,
     read: Tensor,
     grad_output: Tensor,
@@ -272,42 +186,15 @@ def _of_the_sum(
         if aside:
             aside[-1].add_sums(before[-2], upstream)
         if last.layers:
-            upstream = last.backward(x, upstream.clone(), None, gradients, needs_input=True)
+            upstream = last.backward(x, [upstream.clone()], None, gradients, needs_input=True)
             room.fill(rows, upstream)
         last.add_sums(x, upstream)
     return dy, room.tensor if last.layers else dy
 
 
-def _of_shortcut(aside: list[_Stretch], x: Tensor, dy: Tensor, request: Request) -> Any:
+def _of_shortcut(aside: list[Stretch], x: Tensor, dy: Tensor, request: Request) -> Any:
     """Gradient of some utterances of x."""
     first, last = aside
     read = first.value(x)
-    upstream = last.input_gradient(read, dy)
-    return first.backward(x, upstream, read, request.gradients, needs_input=request.needs_input)
-
-
-def _backward(
-    layer: nn.Module, x: Tensor, upstream: Tensor, result: Tensor | None, gradients: ParameterGradients,
-    *, needs_input: bool,
-) -> Any:  # fmt: skip
-    if _is_convolution(layer):
-        return _of_convolution(layer, x, upstream, gradients, needs_input=needs_input)
-    if type(layer) is nn.ReLU and result is not None:
-        return torch.ops.aten.threshold_backward(upstream, result, 0)
-    if type(layer) is nn.Hardtanh and result is not None:
-        return torch.ops.aten.hardtanh_backward(upstream, result, layer.min_val, layer.max_val)
-    return recompute_backward(layer, x, upstream, gradients, needs_input=needs_input)
-
-
-def _of_convolution(
-    layer: Any, x: Tensor, upstream: Tensor, gradients: ParameterGradients, *, needs_input: bool
-) -> Any:
-    wanted = [needs_input, gradients.wants(layer.weight), layer.bias is not None and gradients.wants(layer.bias)]
-    dx, weight, bias = torch.ops.aten.convolution_backward(
-        upstream, x.to(upstream.dtype), layer.weight.to(upstream.dtype), [layer.out_channels],
-        layer.stride, layer.padding, layer.dilation, False, [0] * len(layer.stride), layer.groups, wanted,
-    )  # fmt: skip
-    gradients.add(layer.weight, weight)
-    if layer.bias is not None:
-        gradients.add(layer.bias, bias)
-    return dx.to(x.dtype) if needs_input else None
+    pending = [last.input_gradient(read, dy, slice(None), read)]
+    return first.backward(x, pending, None, request.gradients, needs_input=request.needs_input)
