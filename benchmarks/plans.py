@@ -5,9 +5,9 @@
 Bytes of the ledger an utterance of 200 frames in float32, and seconds of a step by the roofline of a 2080 Ti, in times
 of that with stored activations (``memory=planned``, ``memory.times``). *Host*: inputs of blocks may wait in host memory
 (``memory.offload=true``); *8 bits*: they may be kept in a byte a value (``memory.inexact=true``). *Bound*: of a network
-of which several places read one map, what no plan of these ways can fall below, whatever is done about these maps: they
-and their gradients take nothing, and the leanest gradient of a block takes no longer than its evaluation and that of
-stored activations.
+of which several places read one map, what no exact plan without host memory falls below, whatever is done about these
+maps: they and their gradients take nothing, and a gradient in parts takes no longer than one more evaluation of the
+block and the gradient of stored activations.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch import nn
 from benchmarks.machine import open_command, write_record
 from benchmarks.training_step import BINS, FRAMES
 from svtoolkit.memory.planner.choice import BATCH, GIB, leanest
-from svtoolkit.memory.planner.costs import Block, Costs, Option, stored_plans
+from svtoolkit.memory.planner.costs import Block, Costs, Option
 from svtoolkit.memory.planner.surroundings import Crops, measure_network
 from svtoolkit.memory.strategies.planned import plan_of
 from svtoolkit.models import build_model
@@ -52,18 +52,17 @@ def find_plans(name: str, times: Sequence[float] = TIMES, bins: int = BINS) -> d
             rows.append({"way": way, "allowed": allowed, "gib": round(chosen.gib_per_utterance, 4),
                          "times": round(chosen.times, 3)})  # fmt: skip
     if isinstance(network, SharesValues):
-        rows += find_bounds(network, times, Crops(BATCH, FRAMES, bins))
+        rows += find_bounds(network, times, Crops(BATCH, FRAMES, bins), chosen.stored.seconds)
     seconds = round(time.process_time() - begin, 1)
     return {"network": name, "bins": bins, "rows": rows, "processor_seconds": seconds}
 
 
-def find_bounds(network: nn.Module, times: Sequence[float], crops: Crops) -> list[dict[str, Any]]:
-    """Rows of the leanest plans of a network that is better than it can be."""
-    stored = stored_plans(measure_network(network, crops)[0]).seconds
-    costs, _ = measure_network(network, crops, sharing=Sharing())
+def find_bounds(network: nn.Module, times: Sequence[float], crops: Crops, stored: float) -> list[dict[str, Any]]:
+    """Rows of the leanest plans of a network that is better than it can be; ``stored``: seconds of the stored step."""
+    costs = idealised(measure_network(network, crops, sharing=Sharing())[0])
     rows = []
     for allowed in times:
-        found = leanest(idealised(costs), allowed * stored)
+        found = leanest(costs, allowed * stored)
         gib, took = found.peak / crops.batch / GIB, found.seconds / stored
         rows.append({"way": BOUND, "allowed": allowed, "gib": round(gib, 4), "times": round(took, 3)})
     return rows

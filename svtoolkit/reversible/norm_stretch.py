@@ -78,20 +78,18 @@ class Stretch:
             here = sums_of(x, gradient.to(x.dtype), self.norm)
             self.sums = here if self.sums is None else Sums(*map(torch.add, self.sums, here))
 
-    def input_gradient(self, x: Tensor, gradient: Tensor, rows: slice, place: Tensor | None = None) -> Tensor:
-        """Of what the norm reads of some utterances, when all sums are known.
+    def input_gradient(self, x: Tensor, gradient: Tensor, place: Tensor | None) -> Tensor:
+        """Of what the norm reads, when all sums are known.
 
         Args:
-            x: what it reads, (batch, ...).
+            x: what it reads.
             gradient: of what it makes.
-            place: either of the two, whose utterances are overwritten.
+            place: either of the two, which may be overwritten.
         """
         if self.norm is None:
-            return gradient[rows]
+            return gradient
         assert self.sums is not None
-        read, made = x[rows], gradient[rows]
-        at = None if place is None else made if place is gradient else read
-        return input_gradient(read, self.layer.weight, made, self.norm, self.sums, at)
+        return input_gradient(x, self.layer.weight, gradient, self.norm, self.sums, place)
 
     def add_gradients(self, gradients: ParameterGradients) -> None:
         """Of the norm's weight and bias."""
@@ -115,6 +113,7 @@ def cut(layers: Iterable[nn.Module], norms: Iterator[Norm], *, keeps_layers: boo
 
 
 def is_of_batch(layer: nn.Module) -> bool:
+    """Whether it normalises by the statistics of the batch."""
     return isinstance(layer, KNOWN_NORMS) and (layer.training or layer.running_mean is None)
 
 

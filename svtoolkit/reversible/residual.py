@@ -84,21 +84,22 @@ def residual_backward(
         wanted = request.needs_input or not is_last
         after, stretch, below, value = stretches.pop(), stretches[-1], read.pop(), read[-1]
         room = _Room(below if stretch.norm is not None else value, len(x))
-        place = upstream if upstream is not dy else None if stretch.is_told else below
         for rows in parts_of(len(x)):
-            pending = [after.input_gradient(below, upstream, rows, place)]
-            told = below[rows] if stretch.is_told else None
+            seen, made = below[rows], upstream[rows]
+            told = seen if stretch.is_told else None
+            place = made if upstream is not dy else seen if told is None else None  # what is not read again
+            pending = [after.input_gradient(seen, made, place)]
             gradient = stretch.backward(value[rows], pending, told, request.gradients, needs_input=wanted)
             if is_last:
                 finish(rows, gradient)
             else:
                 stretch.add_sums(value[rows], gradient)
                 room.fill(rows, gradient)
-            del gradient
+            del gradient, seen, made, told, place
         after.add_gradients(request.gradients)
         if not is_last:
             upstream = room.tensor
-        del room, below, value, place, told
+        del room, below, value
     if kept:
         read.clear()
         pending = [upstream]
@@ -196,5 +197,5 @@ def _of_shortcut(aside: list[Stretch], x: Tensor, dy: Tensor, request: Request) 
     """Gradient of some utterances of x."""
     first, last = aside
     read = first.value(x)
-    pending = [last.input_gradient(read, dy, slice(None), read)]
+    pending = [last.input_gradient(read, dy, read)]
     return first.backward(x, pending, None, request.gradients, needs_input=request.needs_input)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -106,7 +107,7 @@ def fastest(
     for candidate in installed():
         try:
             engine = open_engine(candidate, content, threads, streams)
-            seconds[candidate] = _seconds_of(lambda engine=engine: engine.run(name, example))  # type: ignore[misc]
+            seconds[candidate] = _seconds_of(partial(engine.run, name, example))
         except ValueError as error:
             reasons.append(f"{candidate}: {error}")
     if not seconds:
