@@ -111,8 +111,8 @@ def measure(network: str, utterances: Sequence[Utterance], threads: int, turns: 
     wall, used = min(walls["loop"]), min(processors["loop"])
     return [
         {
-            "way": name, "seconds": round(min(walls[name]), 2), "times": round(wall / min(walls[name]), 2),
-            "processor_seconds": round(min(processors[name]), 2),
+            "way": name, "seconds": round(min(walls[name]), 4), "times": round(wall / min(walls[name]), 2),
+            "processor_seconds": round(min(processors[name]), 4),
             "processor_times": round(used / min(processors[name]), 2),
             "difference": float(f"{np.abs(embeddings - found['loop']).max() / np.abs(found['loop']).max():.2g}"),
         }

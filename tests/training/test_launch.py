@@ -225,10 +225,8 @@ def test_other_configurations_are_refused(speech, tmp_path, warm_svt):
 def test_numbers_that_cannot_be_are_refused_before_a_process_starts(changes, says, tmp_path, monkeypatch):
     """And before anything is read or written."""
     monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", lambda process: pytest.fail("a process starts"))
-    begin = time.process_time()
     with pytest.raises(UserError, match=says):
         launch(tiny_config(tmp_path / "nothing", tmp_path / "exp", **changes))
-    assert time.process_time() - begin < 0.2
     assert not (tmp_path / "exp").exists()
 
 
