@@ -16,6 +16,7 @@ from svtoolkit.errors import UserError
 from svtoolkit.features import FrontEnd
 from svtoolkit.models.onnx_graph import input_of, open_session
 from svtoolkit.models.onnx_network import OnnxNetwork
+from svtoolkit.models.repvgg import for_inference
 
 OPSET = 17
 """Of the graph: the newest that torch's exporter of traced graphs writes, and all runtimes read."""
@@ -71,7 +72,7 @@ def export_graph(network: nn.Module, front_end: FrontEnd, *, waveform: bool) -> 
         )
     if isinstance(network, OnnxNetwork):
         return _before_a_graph(network, front_end, waveform=waveform)
-    return _traced(_Whole(front_end, network, waveform=waveform), front_end, waveform=waveform)
+    return _traced(_Whole(front_end, for_inference(network), waveform=waveform), front_end, waveform=waveform)
 
 
 def _traced(module: nn.Module, front_end: FrontEnd, *, waveform: bool, opset: int = OPSET) -> bytes:

@@ -116,6 +116,13 @@ def test_batch_norms_are_folded_into_convolutions():
     assert [graph.input[0].name, graph.output[0].name] == ["feats", "embs"]
 
 
+@pytest.mark.parametrize(("name", "convolutions"), [("repvgg_b1g2", 7), ("repvgg_tiny_rsbb_a0", 14)])
+def test_parallel_convolutions_are_one_where_that_is_less(name, convolutions):
+    network = settled(narrow(name, num_bins=BINS, embedding_dim=DIM))
+    graph = onnx.load_from_string(export_graph(network, front_end(), waveform=False)).graph
+    assert [node.op_type for node in graph.node].count("Conv") == convolutions
+
+
 def onnx_network(graph: onnx.ModelProto, **options: object) -> nn.Module:
     content = graph.SerializeToString()
     network = build_model("onnx", num_bins=80, embedding_dim=4, graph_bytes=len(content), **options)

@@ -8,9 +8,10 @@ from foreign_networks import assert_same_embeddings, randomise
 from network_material import NARROW, narrow
 
 from svtoolkit.checkpoints.wespeaker import load_wespeaker, to_wespeaker
+from svtoolkit.compression.layers import LowRank
 from svtoolkit.models import build_model
 from svtoolkit.models.registry import NETWORKS
-from svtoolkit.models.repvgg import build_repvgg, deploy
+from svtoolkit.models.repvgg import RepVggBlock, build_repvgg, deploy, for_inference
 
 torch.set_num_threads(1)
 
@@ -43,6 +44,41 @@ def test_what_the_setting_builds_takes_the_deployed_weights():
     with torch.device("meta"):
         branches, one = (build_model("repvgg_tiny_a0", deployed=deployed) for deployed in (False, True))
     assert sum(map(torch.numel, one.parameters())) < sum(map(torch.numel, branches.parameters()))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_exported_is_a_copy_with_less_to_do(name):
+    torch.manual_seed(1)
+    network = randomise(narrow(name, **SIZES)).eval()
+    before = {key: tensor.clone() for key, tensor in network.state_dict().items()}
+    frames = torch.randn(2, 61, 16)
+    changed = for_inference(network)
+    assert (changed is network) == ("rsbb" in name)  # 5x5 in the place of 3x3 and 3x3 is more
+    with torch.no_grad():
+        found, expected = changed(frames), network(frames)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
+    assert all(hasattr(block, "fused") == (changed is not network) for block in blocks_of(changed))
+    assert for_inference(changed) is changed
+    after = network.state_dict()
+    assert list(after) == list(before)
+    assert all(torch.equal(after[key], tensor) for key, tensor in before.items())
+
+
+def test_blocks_of_low_rank_stay():
+    torch.manual_seed(1)
+    network = randomise(narrow("repvgg_d2se", **SIZES)).eval()
+    first, second, *_ = blocks_of(network)
+    first.dense.conv = LowRank(first.dense.conv, 1)
+    second.pointwise.conv = LowRank(second.pointwise.conv, 2)
+    frames = torch.randn(2, 61, 16)
+    changed = for_inference(network)
+    assert [hasattr(block, "fused") for block in blocks_of(changed)] == [False, False, *[True] * 5]
+    with torch.no_grad():
+        torch.testing.assert_close(changed(frames), network(frames), rtol=1e-4, atol=1e-4)
+
+
+def blocks_of(network: torch.nn.Module) -> list[RepVggBlock]:
+    return [module for module in network.modules() if isinstance(module, RepVggBlock)]
 
 
 @pytest.mark.parametrize("name", NAMES)
