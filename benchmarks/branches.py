@@ -17,41 +17,57 @@ import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.inference import IN_8_BITS, NAMES, PACKAGES, RATE, export_files, least_times, write_model
+from benchmarks.inference import (
+    IN_8_BITS,
+    NAMES,
+    PACKAGES,
+    difference,
+    export_files,
+    least_times,
+    made_frames,
+    write_model,
+)
 from benchmarks.machine import load_average, open_command, write_record
 from svtoolkit.deploy import graph
 from svtoolkit.models.repvgg import deploy, for_inference
 from svtoolkit.runtime.engines import ENGINES, open_engine
-from svtoolkit.runtime.filter_bank import NumpyFilterBank
 from svtoolkit.runtime.processor import processor_flags
+from svtoolkit.scoring.speaker_model import SpeakerModel
 
 NETWORKS = ("repvgg_tiny_a0", "repvgg_a1", "repvgg_b1g2", "repvgg_tiny_rsbb_a0")
 FORMS = ("branches", "one")
+RUNTIMES = {"fp32": tuple(ENGINES), "int8": IN_8_BITS}
 
 
-def one_convolution(network: nn.Module) -> nn.Module:
-    """A copy with all blocks deployed, whether or not that is less work."""
-    network = copy.deepcopy(network)
-    deploy(network)
-    return network
+class Form(NamedTuple):
+    """A network in one of ``FORMS``, and its files by precision."""
+
+    network: nn.Module
+    files: dict[str, bytes]
 
 
-def measure(name: str, threads: int, repeats: int, seconds: float) -> list[dict[str, Any]]:
+def forms_of(model: SpeakerModel) -> dict[str, Form]:
+    """As it is, and with all blocks deployed, whether or not that is less work."""
+    whole = model.extractor.network
+    one = copy.deepcopy(whole)
+    deploy(one)
+    forms = {}
+    for name, network in zip(FORMS, (whole, one), strict=True):
+        with mock.patch.object(graph, "for_inference", return_value=network):
+            forms[name] = Form(network, export_files(model))
+    return forms
+
+
+def measure(forms: dict[str, Form], frames: np.ndarray, threads: int, repeats: int) -> list[dict[str, Any]]:
     """A row for torch, and for each runtime and precision."""
     torch.set_num_threads(threads)
-    with tempfile.TemporaryDirectory() as folder:
-        model = write_model(Path(folder) / "model", name)
-    whole = model.extractor.network
-    exported = "branches" if for_inference(whole) is whole else "one"
-    sound = np.random.default_rng(0).standard_normal(round(seconds * RATE)).astype(np.float32) * 0.1
-    frames = NumpyFilterBank(model.description.features)(sound)[np.newaxis]
     given = torch.from_numpy(frames - frames.mean(1, keepdims=True))
 
     @torch.inference_mode()
@@ -59,34 +75,25 @@ def measure(name: str, threads: int, repeats: int, seconds: float) -> list[dict[
         return network(given).numpy()
 
     runs: dict[str, Callable[[], Any]] = {}
-    sizes: dict[str, float] = {}
-    for form, network in zip(FORMS, (whole, one_convolution(whole)), strict=True):
+    for form, (network, files) in forms.items():
         runs[f"torch fp32 {form}"] = partial(by_torch, network)
-        with mock.patch.object(graph, "for_inference", partial(_instead, network)):
-            files = export_files(model)
-        for precision, runtimes in {"fp32": ENGINES, "int8": IN_8_BITS}.items():
-            sizes[f"{precision} {form}"] = round(len(files[precision]) / 1e6, 2)
+        for precision, runtimes in RUNTIMES.items():
             for runtime in runtimes:
                 engine = open_engine(runtime, files[precision], threads)
                 runs[f"{NAMES[runtime]} {precision} {form}"] = partial(engine.run, "feats", frames)
     walls = {way: wall for way, (wall, _) in least_times(runs, repeats).items()}
     expected, rows = runs["torch fp32 branches"](), []
     for way in dict.fromkeys(each.rsplit(" ", 1)[0] for each in runs):
-        (branches, one), precision = (walls[f"{way} {form}"] for form in FORMS), way.split(" ")[1]
-        found = [np.abs(runs[f"{way} {form}"]() - expected).max() / np.abs(expected).max() for form in FORMS]
+        branches, one = (walls[f"{way} {form}"] for form in FORMS)
         rows.append(
             {
-                "network": name, "way": way, "threads": threads, "export": exported,
+                "way": way, "threads": threads,
                 "milliseconds": [round(1000 * branches, 2), round(1000 * one, 2)], "times": round(branches / one, 2),
-                "difference": [float(f"{each:.2g}") for each in found],
-                "megabytes": [sizes[f"{precision} {form}"] for form in FORMS],
+                "difference": [difference(runs[f"{way} {form}"](), expected) for form in FORMS],
+                "megabytes": [round(len(each.files[way.split(" ")[1]]) / 1e6, 2) for each in forms.values()],
             }
         )  # fmt: skip
     return rows
-
-
-def _instead(network: nn.Module, _network: nn.Module) -> nn.Module:
-    return network
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -99,10 +106,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     load = load_average()
     rows = []
     for name in options.networks:
+        with tempfile.TemporaryDirectory() as folder:
+            model = write_model(Path(folder) / "model", name)
+        network, frames, forms = model.extractor.network, made_frames(model, options.seconds), forms_of(model)
+        of_network = {"network": name, "export": "branches" if for_inference(network) is network else "one"}
         for threads in options.threads:
-            printed = len(rows)
-            rows += measure(name, threads, options.repeats, options.seconds)
-            print(*rows[printed:], sep="\n", flush=True)
+            found = [of_network | row for row in measure(forms, frames, threads, options.repeats)]
+            print(*found, sep="\n", flush=True)
+            rows += found
     write_record(
         options.output, "branches", words, PACKAGES, flags=processor_flags(), seconds=options.seconds,
         load=[load, load_average()], rows=rows,

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.inference import NAMES, write_model
+from benchmarks.inference import NAMES, difference, write_model
 from benchmarks.machine import load_average, open_command, write_record
 from svtoolkit.audio.files import read_audio
 from svtoolkit.data.kaldi_dir import KaldiDir, Utterance
@@ -114,7 +114,7 @@ def measure(network: str, utterances: Sequence[Utterance], threads: int, turns: 
             "way": name, "seconds": round(min(walls[name]), 4), "times": round(wall / min(walls[name]), 2),
             "processor_seconds": round(min(processors[name]), 4),
             "processor_times": round(used / min(processors[name]), 2),
-            "difference": float(f"{np.abs(embeddings - found['loop']).max() / np.abs(found['loop']).max():.2g}"),
+            "difference": difference(embeddings, found["loop"]),
         }
         for name, embeddings in found.items()
     ]  # fmt: skip

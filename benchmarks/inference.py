@@ -101,14 +101,23 @@ def cosine(found: np.ndarray, expected: np.ndarray) -> float:
     return float(found @ expected / np.linalg.norm(found) / np.linalg.norm(expected))
 
 
+def difference(found: np.ndarray, expected: np.ndarray) -> float:
+    """The largest of any value, of the largest of those expected: two digits."""
+    return float(f"{np.abs(found - expected).max() / np.abs(expected).max():.2g}")
+
+
+def made_frames(model: SpeakerModel, seconds: float) -> np.ndarray:
+    """(1, frames, bins) of noise."""
+    noise = np.random.default_rng(0).standard_normal(round(seconds * RATE)).astype(np.float32) * 0.1
+    return NumpyFilterBank(model.description.features)(noise)[np.newaxis]
+
+
 def measure(
     model: SpeakerModel, files: dict[str, bytes], threads: int, repeats: int, seconds: float
 ) -> list[dict[str, Any]]:
     """A row for torch and for each runtime and precision."""
     torch.set_num_threads(threads)
-    frames = NumpyFilterBank(model.description.features)(
-        np.random.default_rng(0).standard_normal(round(seconds * RATE)).astype(np.float32) * 0.1
-    )[np.newaxis]
+    frames = made_frames(model, seconds)
     network, given = model.extractor.network, torch.from_numpy(frames - frames.mean(1, keepdims=True))
 
     @torch.inference_mode()

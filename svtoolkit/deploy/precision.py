@@ -77,7 +77,7 @@ def quantise(content: bytes, name: str, inputs: Sequence[np.ndarray]) -> bytes:
     Raises:
         UserError: onnxruntime or onnx is missing, or cannot quantise the graph.
     """
-    import_onnx()
+    onnx = import_onnx()
     try:
         from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
         from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -93,7 +93,8 @@ def quantise(content: bytes, name: str, inputs: Sequence[np.ndarray]) -> bytes:
         root.setLevel(logging.ERROR)  # it advises on what has been done
         try:
             quant_pre_process(whole, prepared, skip_symbolic_shape=True)
-            nodes = _eight_bit_nodes(prepared)
+            graph = onnx.load(prepared).graph
+            nodes = _eight_bit_nodes(graph)
             quantize_static(
                 prepared,
                 quantised,
@@ -104,7 +105,7 @@ def quantise(content: bytes, name: str, inputs: Sequence[np.ndarray]) -> bytes:
                 activation_type=QuantType.QUInt8,
                 weight_type=QuantType.QInt8,
                 nodes_to_quantize=nodes,
-                extra_options={"TensorQuantOverrides": _ranges(prepared, nodes)},
+                extra_options={"TensorQuantOverrides": _ranges(graph, nodes)},
             )
         except Exception as error:  # what it raises is not documented
             reason = " ".join(str(error).split())[:300]
@@ -160,16 +161,15 @@ class _Reader:
         return len(self._left)
 
 
-def _eight_bit_nodes(path: Path) -> list[str]:
+def _eight_bit_nodes(graph: Any) -> list[str]:
     """Convolutions, and what follows one of them at once: sums of two such values, and their rectifiers.
 
     Other sums stay in float32. The pooling adds a constant to variances, which differ by orders of magnitude from
     channel to channel: one scale for all of them leaves nothing of the small ones.
     """
-    model: Any = import_onnx().load(path)
     made: set[str] = set()
     chosen = []
-    for node in model.graph.node:  # in the order in which they are computed
+    for node in graph.node:  # in the order in which they are computed
         if node.name.lstrip("/").startswith(FRONT_END) or node.op_type not in QUANTISED:
             continue
         if node.op_type == "Conv" or made.issuperset(node.input):
@@ -178,18 +178,16 @@ def _eight_bit_nodes(path: Path) -> list[str]:
     return chosen
 
 
-def _ranges(path: Path, nodes: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+def _ranges(graph: Any, nodes: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     """Kernel of a convolution -> of each channel the value that becomes 127: the sum of its two largest.
 
     Rounded, these two are 128 at most. Alike they have 7 bits; the largest alone, where a kernel holds an identity, 8.
     """
-    onnx = import_onnx()
-    graph: Any = onnx.load(path).graph
-    chosen = {node.input[1] for node in graph.node if node.op_type == "Conv" and node.name in set(nodes)}
+    kernels = {node.input[1] for node in graph.node if node.op_type == "Conv" and node.name in nodes}
     ranges = {}
     for tensor in graph.initializer:
-        if tensor.name in chosen:
-            sizes = np.abs(onnx.numpy_helper.to_array(tensor)).reshape(tensor.dims[0], -1)
-            largest = np.partition(sizes, -2)[:, -2:].sum(1) if sizes.shape[1] > 1 else sizes[:, 0]
+        if tensor.name in kernels:
+            sizes = np.abs(import_onnx().numpy_helper.to_array(tensor)).reshape(tensor.dims[0], -1)
+            largest = np.sort(sizes)[:, -2:].sum(1)
             ranges[tensor.name] = [{"axis": 0, "rmin": -each, "rmax": each} for each in largest]
     return ranges

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -210,12 +211,12 @@ def for_inference(network: nn.Module) -> nn.Module:
         return network
     network = copy.deepcopy(network)
     for module in network.modules():
-        if isinstance(module, RepVggBlock) and _is_less_deployed(module):
+        if _is_less_deployed(module):
             module.deploy()
     return network
 
 
-def _is_less_deployed(module: nn.Module) -> bool:
+def _is_less_deployed(module: nn.Module) -> TypeGuard[RepVggBlock]:
     if not isinstance(module, RepVggBlock) or module.size > 3 or hasattr(module, "fused"):
         return False
     return all(type(each.conv) is nn.Conv2d for each in (module.dense, module.pointwise))

@@ -27,7 +27,7 @@ from svtoolkit.config import TrainConfig
 from svtoolkit.distributed import world as world_module
 from svtoolkit.distributed.rank import Rank
 from svtoolkit.errors import UserError
-from svtoolkit.training import processes
+from svtoolkit.training import experiment, processes
 from svtoolkit.training.experiment import train
 from svtoolkit.training.launch import launch
 
@@ -225,6 +225,7 @@ def test_other_configurations_are_refused(speech, tmp_path, warm_svt):
 def test_numbers_that_cannot_be_are_refused_before_a_process_starts(changes, says, tmp_path, monkeypatch):
     """And before anything is read or written."""
     monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", lambda process: pytest.fail("a process starts"))
+    monkeypatch.setattr(experiment, "train", lambda config: pytest.fail("it goes on to train"))
     with pytest.raises(UserError, match=says):
         launch(tiny_config(tmp_path / "nothing", tmp_path / "exp", **changes))
     assert not (tmp_path / "exp").exists()
